@@ -1,0 +1,164 @@
+"""`atc convert`: an ONNX model into an OM file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from atc_py.cli.base import command, common
+from atc_py.cli.usage import Usage, print_json
+
+if TYPE_CHECKING:
+    from atc_py.emit import Om
+
+EXAMPLES = """
+atc convert resnet50.onnx -o resnet50.om
+atc convert det.onnx -o det.om --input-shape "x:1,3,640,640"
+atc convert bert.onnx -o bert.om --input-hint-shape "input_ids:1,128"
+atc convert net.onnx -o head.om --out-nodes "Conv_12:0;logits" --opt-level O1
+atc --model=net.onnx --framework=5 --output=net --soc_version=Ascend310P3
+"""
+LEVELS = ("O0", "O1", "O2", "O3")
+
+
+@command("convert", "Compile the ONNX file MODEL into an OM file.", EXAMPLES)
+@click.argument("model", required=False, type=click.Path())
+@click.option("--model", "model_option", type=click.Path(), help="The model, as ATC takes it.")
+@click.option("--framework", type=int, help="ATC's number of the source framework: 5, ONNX.")
+@click.option("--output", "-o", required=True, type=click.Path(), help="The file to write; .om is added if missing.")
+@click.option("--input-shape", default="", metavar="TEXT", help='Input shapes, "x:1,3,224,224;y:-1,1~16".')
+@click.option("--input-hint-shape", default="", metavar="TEXT", help="Shapes at which figures are evaluated.")
+@click.option("--input-format", type=click.Choice(["ND", "NCHW", "NCDHW"], case_sensitive=False), hidden=True)
+@click.option("--soc-version", default="Ascend310P3", show_default=True, help="The NPU to compile for.")
+@click.option("--precision-mode", default="origin", show_default=True, help="origin: dtypes stay as in the model.")
+@click.option(
+    "--opt-level",
+    "--oo-level",
+    type=click.Choice(LEVELS, case_sensitive=False),
+    default="O2",
+    show_default=True,
+    metavar="[O0|O1|O2|O3]",
+    help="How much is optimized.",
+)
+@click.option("--out-nodes", default="", metavar="TEXT", help='Other outputs: tensors or nodes, "a;conv_3:0".')
+@click.option("--disable-pass", multiple=True, metavar="NAME", help="Leave a pass out; may be given several times.")
+@click.option(
+    "--canonical",
+    type=click.Choice(["on", "off"]),
+    default="on",
+    show_default=True,
+    help="Keep the graph in the OM, so that it can be compiled again for another target.",
+)
+@click.option(
+    "--log",
+    type=click.Choice(["debug", "info", "warning", "error", "null"]),
+    default="null",
+    show_default=True,
+    help="Log level, on standard error.",
+)
+@common
+@click.pass_context
+def verb(ctx: click.Context, /, model: str | None, model_option: str | None, output: str, **given: Any) -> None:
+    """Check the command line, compile, write, report."""
+    source = _source(ctx, model, model_option, given)
+    target = Path(output if output.lower().endswith(".om") else output + ".om")
+    _set_log(given["log"])
+    from atc_py.cli.files import writable
+
+    writable(target)
+    om, stages = _compile(source, given)
+    om.embed_canonical = given["canonical"] == "on"
+    size = _write(om, target)
+    figures = {
+        **om.summary,
+        "file": {"path": str(target), "bytes": size},
+        "stages": [{"name": name, "seconds": round(elapsed, 6)} for name, elapsed in stages],
+        "warnings": [w.to_json() for w in om.warnings],
+    }
+    if given["json"]:
+        print_json(figures)
+        return
+    _show(om, figures, target, size)
+
+
+def _source(ctx: click.Context, model: str | None, model_option: str | None, given: dict[str, Any]) -> str:
+    """The model's path; ATC's options checked."""
+
+    def wrong(code: str, place: str, cause: str, hint: str) -> Usage:
+        return Usage(code, place, cause, hint, ctx=ctx, as_json=given["json"])
+
+    if model and model_option:
+        raise wrong("E10001", "--model", "the model is given twice", f"leave out '{model}' or '{model_option}'")
+    if given["framework"] not in (None, 5):
+        cause = f"framework {given['framework']} is not supported, only 5 (ONNX) is"
+        raise wrong("E10001", "--framework", cause, "export the model to ONNX first")
+    found = model or model_option
+    if not found:
+        raise wrong("E10054", "MODEL", "no model is given", "atc convert model.onnx -o model.om")
+    return found
+
+
+def _set_log(level: str) -> None:
+    """Logging on standard error."""
+    if level != "null":
+        import logging
+
+        logging.basicConfig(level=level.upper(), format="[%(levelname)s] %(name)s: %(message)s")
+
+
+def _compile(source: str, given: dict[str, Any]) -> tuple[Om, list[tuple[str, float]]]:
+    """Compile, showing each stage when it is done."""
+    from atc_py import compiler
+    from atc_py.cli.hints import hint_values
+    from atc_py.frontend import parse_input_shapes
+    from atc_py.report.conversion import stage_line
+    from atc_py.report.screen import console
+
+    shapes = parse_input_shapes(given["input_shape"])
+    options = compiler.Options(
+        input_shapes=shapes,
+        input_hint=hint_values(source, shapes, given["input_hint_shape"]) if given["input_hint_shape"] else {},
+        out_nodes=[name.strip() for name in given["out_nodes"].split(";") if name.strip()],
+        soc_version=given["soc_version"],
+        precision_mode=given["precision_mode"],
+        opt_level=LEVELS.index(given["opt_level"].upper()),
+        disabled_passes=frozenset(given["disable_pass"]),
+        debug=given["debug"],
+    )
+    stages: list[tuple[str, float]] = []
+    screen = console(stderr=given["json"])
+
+    def progress(name: str, elapsed: float) -> None:
+        stages.append((name, elapsed))
+        screen.print(stage_line(name, elapsed))
+
+    return compiler.compile_model(source, options, progress), stages
+
+
+def _write(om: Om, target: Path) -> int:
+    """Write the file, which appears whole or not at all; returns its size in bytes."""
+    from atc_py.cli.files import writing
+    from atc_py.emit import write_file
+
+    with writing(target):
+        return write_file(om, target)
+
+
+def _show(om: Om, figures: dict[str, Any], target: Path, size: int) -> None:
+    from atc_py.cli.om_facts import needs_onnx
+    from atc_py.report.conversion import conversion, file_line
+    from atc_py.report.problems import warning_block
+    from atc_py.report.screen import console
+
+    screen = console()
+    screen.print()
+    names = [origin for task in needs_onnx(om.plan) for origin in (task["origin"] or [task["name"]])]
+    screen.print(conversion(figures, list(dict.fromkeys(names))))
+    block = warning_block(om.warnings)
+    if block is not None:
+        screen.print()
+        screen.print(block)
+    screen.print()
+    screen.print(file_line(str(target), size))

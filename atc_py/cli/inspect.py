@@ -1,0 +1,126 @@
+"""`atc inspect`: what is in an OM or ONNX file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from atc_py.cli.base import command, common
+from atc_py.cli.usage import print_json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+EXAMPLES = """
+atc inspect model.om
+atc inspect model.om --memory --tasks
+atc inspect model.om --graph > model.txt
+atc inspect model.onnx
+"""
+
+
+@command("inspect", "Show what is in FILE, an OM or an ONNX model.", EXAMPLES)
+@click.argument("file", type=click.Path())
+@click.option("--graph", is_flag=True, help="The canonical graph's text.")
+@click.option("--memory", is_flag=True, help="The memory map: a chart of the arena, and every buffer.")
+@click.option("--tasks", is_flag=True, help="The tasks with engines, streams, addresses and ONNX nodes.")
+@click.option("--weights", is_flag=True, help="The constants and where they lie.")
+@common
+def verb(file: str, **given: Any) -> None:
+    """Tell an OM by its first bytes."""
+    if _is_onnx(file):
+        _inspect_onnx(file, given)
+    else:
+        _inspect_om(file, given)
+
+
+def _is_onnx(path: str) -> bool:
+    """By the magic, then by the suffix."""
+    try:
+        with open(path, "rb") as stream:
+            if stream.read(4) == b"IMOD":
+                return False
+    except OSError:
+        return False
+    return Path(path).suffix.lower() != ".om"
+
+
+def _print(parts: list[RenderableType]) -> None:
+    from atc_py.report.screen import console
+
+    screen = console()
+    for number, part in enumerate(parts):
+        if number:
+            screen.print()
+        screen.print(part)
+
+
+def _inspect_om(path: str, given: dict[str, Any]) -> None:
+    from atc_py.cli import om_facts
+    from atc_py.report import inspection, memory
+    from atc_py.runtime.loader import load, open_om
+
+    om = open_om(path)
+    if not om.is_atc:
+        facts = om_facts.foreign(om)
+        if given["json"]:
+            print_json(facts)
+        else:
+            _print([inspection.foreign(facts)])
+        return
+    loaded = load(path)
+    facts = om_facts.overview(loaded)
+    plan = om_facts.PlanFacts(loaded)
+    parts: list[RenderableType] = []
+    if given["memory"]:
+        facts["memory_map"] = plan.memory()
+        parts.append(memory.memory_map(facts["memory_map"]))
+    if given["tasks"]:
+        facts["task_list"] = plan.tasks()
+        parts.append(inspection.task_table(facts["task_list"]))
+    if given["weights"]:
+        facts["constants"] = plan.weights()
+        parts.append(inspection.weight_table(facts["constants"]))
+    if given["graph"]:
+        facts["graph"] = _graph_text(path, loaded)
+    if given["json"]:
+        print_json(facts)
+        return
+    if parts or not given["graph"]:
+        _print(parts or [inspection.overview(facts)])
+    if given["graph"]:
+        click.echo(facts["graph"], nl=False)
+
+
+def _graph_text(path: str, loaded: Any) -> str:
+    from atc_py.errors import error
+    from atc_py.ir.stored import unpack_graph_text
+    from om_format import Partition
+
+    part = loaded.om.get(Partition.CANONICAL_GRAPH)
+    if part is None:
+        raise error("E30012", path, "holds no canonical graph", "convert the ONNX model without --canonical=off")
+    return unpack_graph_text(part.data)
+
+
+def _inspect_onnx(path: str, given: dict[str, Any]) -> None:
+    from atc_py.cli import onnx_facts
+    from atc_py.errors import Problem
+    from atc_py.ir.text import print_graph
+    from atc_py.report import inspection
+    from atc_py.report.problems import warning_block
+
+    facts, graph = onnx_facts.overview(path)
+    if given["graph"] and graph is not None:
+        facts["graph"] = print_graph(graph)
+    if given["json"]:
+        print_json(facts)
+        return
+    if given["graph"] and graph is not None:
+        click.echo(facts["graph"], nl=False)
+        return
+    notes = [Problem(**p) for p in [*facts["problems"], *facts["warnings"]]]
+    block = warning_block(notes)
+    _print([inspection.onnx_overview(facts), *([block] if block is not None else [])])

@@ -1,0 +1,83 @@
+"""Others that run ONNX models: onnxruntime, and onnx's reference implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from atc_py.errors import AtcError, error
+from atc_py.frontend import model_file
+
+NAMES = ("onnxruntime", "reference")
+
+
+class Oracle:
+    """Runs one ONNX model; any tensor of its main graph can be asked for."""
+
+    def __init__(self, path: str, kind: str) -> None:
+        self.path, self.kind = Path(path), kind
+        self.proto = model_file.load(path).proto
+        self._sessions: dict[tuple[str, ...], Any] = {}
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of the model's outputs."""
+        return [o.name for o in self.proto.graph.output]
+
+    def run(self, names: Sequence[str], feeds: Mapping[str, Any]) -> list[Any]:
+        """The values of the named tensors. Raises `AtcError` E50001 when the oracle cannot run the model."""
+        inner = tuple(n for n in dict.fromkeys(names) if n not in self.outputs)
+        try:
+            if inner not in self._sessions:
+                self._sessions = {inner: self._session(inner)}
+            return list(self._sessions[inner].run(list(names), self._fed(feeds)))
+        except AtcError:
+            raise
+        except Exception as e:  # what an oracle raises is its own affair
+            raise self._failed(e) from e
+
+    def _fed(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """The feeds that the ONNX model has, too."""
+        known = {i.name for i in self.proto.graph.input}
+        return {name: value for name, value in feeds.items() if name in known}
+
+    def _session(self, inner: Sequence[str]) -> Any:
+        return self._onnxruntime(inner) if self.kind == "onnxruntime" else self._reference(inner)
+
+    def _with_outputs(self, inner: Sequence[str]) -> onnx.ModelProto:
+        """The model with inner tensors as further outputs."""
+        if not inner:
+            return self.proto
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.proto)
+        proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inner)
+        return proto
+
+    def _onnxruntime(self, inner: Sequence[str]) -> Any:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        source: Any = str(self.path)
+        if inner:
+            source = self._with_outputs(inner).SerializeToString()
+            folder = "session.model_external_initializers_file_folder_path"
+            options.add_session_config_entry(folder, str(self.path.parent.absolute()))
+        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+    def _reference(self, inner: Sequence[str]) -> Any:
+        from onnx.external_data_helper import load_external_data_for_model
+        from onnx.reference import ReferenceEvaluator
+
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self._with_outputs(inner))
+        load_external_data_for_model(proto, str(self.path.parent))
+        return ReferenceEvaluator(proto)
+
+    def _failed(self, problem: Exception) -> AtcError:
+        other = next(n for n in NAMES if n != self.kind)
+        cause = f"{self.kind} cannot run the model: {type(problem).__name__}: {str(problem).strip()[:2000]}"
+        return error("E50001", str(self.path), cause, f"try --oracle {other}")

@@ -1,0 +1,184 @@
+"""`atc verify`: whether an OM file is whole, its plan proved, and what others read of it true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from atc_py.cli.base import command, common
+from atc_py.cli.usage import print_json
+from atc_py.report.numbers import plural
+
+if TYPE_CHECKING:
+    from atc_py.errors import Problem
+    from atc_py.runtime.loader import Loaded
+
+EXAMPLES = """
+atc verify model.om
+atc verify model.om --json
+"""
+
+
+@command(
+    "verify", "Check the digests and weights of the OM file MODEL, prove its plan, and compare its parts.", EXAMPLES
+)
+@click.argument("model", type=click.Path())
+@common
+@click.pass_context
+def verb(ctx: click.Context, /, model: str, json: bool, debug: bool) -> None:
+    """Run the steps; each is reported, and the first problems of those that fail."""
+    from atc_py.cli.failure import report
+    from atc_py.errors import AtcError
+    from atc_py.runtime.loader import load
+
+    loaded = load(model)
+    rows: list[dict[str, Any]] = [
+        {"name": "container", "detail": "header, tables and digests of all partitions but the weights", "passed": True}
+    ]
+    problems: list[Problem] = []
+    for name, step in STEPS.items():
+        try:
+            detail, passed = step(loaded), True
+        except AtcError as e:
+            detail, passed = plural(len(e.problems), "problem"), False
+            problems += e.problems
+        rows.append({"name": name, "detail": detail, "passed": passed})
+    if json:
+        facts = {"format_version": 1, "model": model, "passed": not problems, "checks": rows}
+        print_json({**facts, "problems": [p.to_json() for p in problems]})
+    else:
+        from atc_py.report import results
+        from atc_py.report.screen import console
+
+        console().print(results.checks(rows))
+        if problems:
+            report(problems, False)
+    if problems:
+        ctx.exit(1)
+
+
+def _weights(loaded: Loaded) -> str:
+    loaded.check_weights()
+    return "a CRC-32 of each MiB"
+
+
+def _plan(loaded: Loaded) -> str:
+    """Bind and prove each plan: a static one as it is, a template at its hint and at larger sizes."""
+    from atc_py.memory import bind
+    from atc_py.plan.verify import verify
+
+    proved = 0
+    for plan in loaded.plans:
+        hint = dict(plan.hint or {})
+        for env in [hint, *_other_sizes(plan, hint)]:
+            binding = bind(plan, env)
+            verify(plan, binding.offsets, binding.sizes, binding.env)
+            proved += 1
+    tasks = plural(sum(1 for plan in loaded.plans for _ in plan.tasks()), "task")
+    sizes = "" if proved == len(loaded.plans) else f" at {proved} sets of sizes"
+    return f"{tasks}{sizes}: every read sees its write, nothing live overlaps, no wait is in vain"
+
+
+def _other_sizes(plan: Any, hint: dict[str, int]) -> list[dict[str, int]]:
+    """Twice the hint and one more, where the ranges allow."""
+    if not hint:
+        return []
+    other = {}
+    for name, value in hint.items():
+        high = plan.symbols[name].hi
+        other[name] = 2 * value + 1 if high is None else min(2 * value + 1, high)
+    return [other] if other != hint else []
+
+
+def _task_info(loaded: Loaded) -> str:
+    from atc_py.emit.task_info import task_info
+    from atc_py.errors import error
+    from atc_py.runtime.loader import as_atc_error
+    from om_format import OmError
+
+    try:
+        stored = loaded.om.task_info()
+    except OmError as e:
+        raise as_atc_error(e) from e
+    try:
+        made = task_info(loaded.plan)
+    except ValueError as e:
+        raise error("E30027", "TASK_INFO", f"cannot be made of the plan: {e}", "convert the model again") from e
+    if stored != made:
+        place = next(
+            (f"TASK_INFO task {i}" for i, (a, b) in enumerate(zip(stored.task, made.task)) if a != b), "TASK_INFO"
+        )
+        raise error("E30027", place, "differs from what the plan says", "convert the model again")
+    return f"{plural(len(made.task), 'entry', 'entries')} as in the plan"
+
+
+def _model_def(loaded: Loaded) -> str:
+    from atc_py.cli.om_facts import model_def
+    from atc_py.emit.model_def import Drawing
+    from atc_py.errors import Problems
+
+    plan = loaded.plan
+    drawing = Drawing(lambda blob: None, plan)
+    tasks = {t.id: t for t in plan.tasks()}
+    problems, seen = Problems(), 0
+    for op in model_def(loaded.om).graph[0].op:
+        if "_task_id" not in op.attr:
+            continue
+        seen += 1
+        task = tasks.get(op.attr["_task_id"].i)
+        place = f"MODEL_DEF op '{op.name}'"
+        if task is None:
+            problems.add("E30027", place, f"names task {op.attr['_task_id'].i}, which the plan does not have")
+            continue
+        workspace = [] if task.workspace is None else [drawing.offset(task.workspace)]
+        # Captured values of a control node follow the inputs that its task has.
+        wanted = [drawing.offset(o) for o in task.inputs]
+        for what, stored, said in (
+            ("stream", op.stream_id, task.stream),
+            ("input offsets", list(op.input_i), wanted + [-1] * (len(op.input_i) - len(wanted))),
+            ("output offsets", list(op.output_i), [drawing.offset(o) for o in task.outputs]),
+            ("workspace", list(op.workspace), workspace),
+        ):
+            if stored != said:
+                problems.add("E30027", place, f"{what}: {stored} where the plan has {said}", "convert the model again")
+    problems.raise_any()
+    return f"offsets and streams of {plural(seen, 'node')} as in the plan"
+
+
+def _ports(loaded: Loaded) -> str:
+    from atc_py.emit.bundle import inout
+    from atc_py.errors import error
+    from atc_py.runtime.loader import as_atc_error
+    from om_format import OmError, Partition, parse_inout
+
+    try:
+        part = loaded.om[Partition.MODEL_INOUT_INFO]
+        stored = parse_inout(part.data, part.offset)
+    except OmError as e:
+        raise as_atc_error(e) from e
+    made = inout(loaded.plan)
+    if (stored.inputs, stored.outputs) != (made.inputs, made.outputs):
+        raise error("E30027", "MODEL_INOUT_INFO", "differs from what the plan says", "convert the model again")
+    return f"{plural(len(made.inputs), 'input')} and {plural(len(made.outputs), 'output')} as in the plan"
+
+
+def _canonical(loaded: Loaded) -> str:
+    from om_format import Partition
+
+    if Partition.CANONICAL_GRAPH not in loaded.om:
+        return "the file was written without it"
+    graph = loaded.canonical()
+    return f"{plural(len(graph.nodes), 'node')}, parsed"
+
+
+STEPS: dict[str, Callable[[Loaded], str]] = {
+    "weights": _weights,
+    "plan": _plan,
+    "TASK_INFO": _task_info,
+    "MODEL_DEF": _model_def,
+    "ports": _ports,
+    "canonical graph": _canonical,
+}
+"""The steps in order: each returns what it compared, or raises `AtcError`."""

@@ -1,0 +1,185 @@
+"""An OM in memory, and its bytes.
+
+WEIGHTS_DATA      the plan's weights at their planned offsets, then what only the canonical graph needs
+MODEL_INOUT_INFO  inputs and outputs
+MODEL_DEF         the lowered graph with addresses (a projection)
+TASK_INFO         one KernelDef a task (a projection)
+PLAN_TABLE        the plan: the authority
+CANONICAL_GRAPH   the graph after `optimize`, for full recompilation
+INFO              the figures of the conversion, as JSON
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from atc_py.emit.attrs import dim
+from atc_py.emit.model_def import bytes_of, model_def
+from atc_py.emit.summary import summary
+from atc_py.emit.task_info import task_info
+from atc_py.errors import Problem
+from atc_py.ir.constants import Blob
+from atc_py.ir.graph import Graph
+from atc_py.ir.stored import pack_graph
+from atc_py.ir.text import BlobTable
+from atc_py.ir.types import Tensor
+from atc_py.plan import partition
+from atc_py.plan.packed import encode
+from atc_py.plan.types import Plan, Port, Space
+from om_format import (
+    BytesLike,
+    ModelInOut,
+    OmHeader,
+    Partition,
+    Stream,
+    TensorInfo,
+    WeightsLayout,
+    dtypes,
+    pack_inout,
+    serialize,
+    table_bytes,
+    write_om,
+)
+
+PARTITIONS = 8
+"""Partitions of a file of ours that has weights and a canonical graph, INTEGRITY included."""
+
+
+@dataclass
+class Om:
+    """What a conversion made: the canonical graph, the lowered graph, a plan for each device, and how it came about.
+
+    `before` is the imported graph (for the figures), `report` the passes' report, `options` what is recorded,
+    `warnings` what was noticed on the way (codes W…).
+    """
+
+    name: str
+    canonical: Graph
+    lowered: Graph
+    plans: list[Plan]
+    before: Graph
+    report: Any
+    options: Mapping[str, str]
+    embed_canonical: bool = True
+    warnings: Sequence[Problem] = ()
+    _summary: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def plan(self) -> Plan:
+        """The first device's plan."""
+        return self.plans[0]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The figures of the conversion (see `atc_py.emit.summary`)."""
+        if not self._summary:
+            self._summary = summary(self.before, self.lowered, self.plan, self.options)
+        return self._summary
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """WEIGHTS_DATA: where each blob lies, by digest."""
+
+    stream: Stream | None
+    base: int
+    places: Mapping[bytes, tuple[int, int]]
+
+    def locate(self, blob: Blob) -> int | None:
+        place = self.places.get(blob.digest)
+        return None if place is None else place[0]
+
+
+def _lay_out(plan: Plan, blobs: BlobTable, partitions: int) -> _Weights:
+    """The plan's mapped weights first, at their planned distances; then the other blobs of the table."""
+    mapped = [
+        (b.offset or 0, c)
+        for b in plan.buffers
+        if b.space is Space.WEIGHTS
+        and isinstance(c := plan.constants[b.index], Blob)
+        and c.nbytes
+        and (b.offset or 0) < plan.weights_nbytes
+    ]
+    mapped.sort(key=lambda m: m[0])
+    chosen: dict[bytes, Blob] = {c.digest: c for _, c in mapped}
+    for blob in blobs.blobs:
+        if blob.nbytes:
+            chosen.setdefault(blob.digest, blob)
+    if not chosen:
+        return _Weights(None, 0, {})
+    layout = WeightsLayout(table_bytes(partitions))
+    places = {digest: (layout.add(blob.nbytes), blob.nbytes) for digest, blob in chosen.items()}
+    base = min(p[0] for p in places.values())
+    for offset, constant in mapped:
+        assert places[constant.digest][0] == base + offset, "weights must lie in the file as they are planned"
+    return _Weights(layout.stream(b.data for b in chosen.values()), base, places)
+
+
+def inout(plan: Plan) -> ModelInOut:
+    """What MODEL_INOUT_INFO tells about a plan."""
+    return ModelInOut(tuple(_info(p) for p in plan.inputs), tuple(_info(p) for p in plan.outputs))
+
+
+def _info(port: Port) -> TensorInfo:
+    t = port.type
+    if not isinstance(t, Tensor):
+        return TensorInfo(port.name, 0, dtypes.Format.ND, dtypes.ge_dtype("undefined"), ())
+    shape = (-1,) if t.shape is None else tuple(dim(d) for d in t.shape)
+    return TensorInfo(port.name, bytes_of(t), dtypes.Format[t.format.value], dtypes.ge_dtype(t.dtype.value), shape)
+
+
+def write_file(om: Om, target: str | Path | BinaryIO) -> int:
+    """Write the OM and return its size in bytes; a path appears only when everything was written."""
+    plan = om.plan
+    blobs = BlobTable()
+    packed = [encode(p, blobs) for p in om.plans]
+    canonical = pack_graph(om.canonical, blobs) if om.embed_canonical else None
+    weights = _lay_out(plan, blobs, PARTITIONS - (canonical is None))
+    table = [weights.places.get(b.digest, (0, 0)) for b in blobs.blobs]
+    info = json.dumps(om.summary, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+    model = model_def(om.name, om.lowered, plan, weights.locate, _model_attrs(om))
+    partitions: dict[Partition, BytesLike | Stream] = {
+        Partition.MODEL_INOUT_INFO: pack_inout(inout(plan)),
+        Partition.MODEL_DEF: serialize(model),
+        Partition.TASK_INFO: serialize(task_info(plan)),
+        Partition.PLAN_TABLE: partition.pack(weights.base, table, packed),
+        Partition.INFO: info,
+    }
+    if canonical is not None:
+        partitions[Partition.CANONICAL_GRAPH] = canonical
+    if weights.stream is not None:
+        partitions[Partition.WEIGHTS_DATA] = weights.stream
+    header = OmHeader(name=om.name[:31], is_unknow_model=0 if plan.static else 1)
+    return write_om(target, header, partitions)
+
+
+def om_bytes(om: Om) -> bytes:
+    """The OM's bytes."""
+    sink = io.BytesIO()
+    write_file(om, sink)
+    return sink.getvalue()
+
+
+def _model_attrs(om: Om) -> dict[str, Any]:
+    plan, figures = om.plan, om.summary
+    return {
+        "memory_size": plan.arena or 0,
+        "weight_size": figures["memory"]["weights"],
+        "stream_num": plan.streams,
+        "event_num": plan.events,
+        "label_num": 0,
+        "batch_num": 1,
+        "zero_copy_memory_size": 0,
+        "task_gen_base_addr": 0,
+        "task_gen_weight_addr": 0,
+        "soc_version": om.options["soc_version"],
+        "atc_version": "atc-py",
+        "attr_model_out_nodes_name": [p.name for p in plan.outputs],
+        "precision_mode": om.options["precision_mode"],
+        "opt_level": om.options["opt_level"],
+    }

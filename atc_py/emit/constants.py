@@ -1,0 +1,98 @@
+"""How a lowered constant is drawn in MODEL_DEF: a `Const` whose bytes exist, and the steps of its recipe.
+
+    Blob float32        Const, bytes at data_offset of WEIGHTS_DATA (or inside the message when they are few)
+    Splat 1000×1000     Const of one element ─ Fill
+    Blob uint4 [64]     Const uint8 [32], the packed bytes ─ Unpack
+    Derived             the Consts of its inputs ─ Cast, Transpose, …
+    DimVec [N, 3]       SymbolicShape, which has no input
+
+A reader of the file (Netron) checks that a Const's dtype, shape and bytes agree, so whatever is not plain bytes is
+drawn as operations. These nodes carry `_no_task`: the device runs none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from atc_py.ir.constants import Blob, Constant, Derived, DimVec, Splat
+from atc_py.ir.types import DType, Tensor
+
+_PLAIN_PACKED = frozenset({DType.INT4, DType.INT2, DType.UINT2})
+"""Packed types whose packing other readers know."""
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A `Const` node: its type, and its bytes either in the message or at an offset of WEIGHTS_DATA."""
+
+    name: str
+    type: Tensor
+    inline: bytes | None
+    offset: int = 0
+    nbytes: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """A `_no_task` node that makes `type` of the named inputs ("name:index")."""
+
+    name: str
+    op: str
+    inputs: tuple[tuple[str, Tensor], ...]
+    type: Tensor
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+
+def draw(name: str, constant: Constant, locate: Callable[[Blob], int | None]) -> list[Raw | Step]:
+    """The nodes for a constant, the last one named `name`. `locate` gives a Blob's offset in WEIGHTS_DATA or None."""
+    type_ = Tensor(constant.dtype, constant.shape)
+    if isinstance(constant, Blob):
+        return _draw_blob(name, constant, locate(constant))
+    if isinstance(constant, Splat):
+        element = np.array(constant.value, constant.dtype.numpy) if constant.dtype is not DType.STRING else None
+        raw = constant.value.encode() if element is None else element.tobytes()
+        dtype = DType.UINT8 if element is None or constant.dtype.bits < 8 else constant.dtype
+        source = Raw(f"{name}.value", Tensor(dtype, (len(raw) // dtype.itemsize,)), raw, nbytes=len(raw))
+        return [source, Step(name, "Fill", ((f"{source.name}:0", source.type),), type_)]
+    if isinstance(constant, DimVec):
+        return [Step(name, "SymbolicShape", (), type_, {"dims": [str(e) for e in constant.elements]})]
+    return _draw_derived(name, constant, locate)
+
+
+def _draw_blob(name: str, blob: Blob, offset: int | None) -> list[Raw | Step]:
+    type_ = Tensor(blob.dtype, blob.shape)
+    plain = blob.dtype is not DType.STRING and (blob.dtype.bits >= 8 or blob.dtype in _PLAIN_PACKED)
+    if plain or not blob.nbytes:
+        return [_raw(name, type_, blob, offset)]
+    source = _raw(f"{name}.bytes", Tensor(DType.UINT8, (blob.nbytes,)), blob, offset)
+    op = "DecodeStrings" if blob.dtype is DType.STRING else "Unpack"
+    return [source, Step(name, op, ((f"{source.name}:0", source.type),), type_)]
+
+
+def _raw(name: str, type_: Tensor, blob: Blob, offset: int | None) -> Raw:
+    if offset is None:
+        return Raw(name, type_, bytes(blob.data), nbytes=blob.nbytes)
+    return Raw(name, type_, None, offset, blob.nbytes)
+
+
+def _draw_derived(name: str, constant: Derived, locate: Callable[[Blob], int | None]) -> list[Raw | Step]:
+    nodes: list[Raw | Step] = []
+    pending: list[tuple[str, Derived, bool]] = [(name, constant, False)]
+    while pending:
+        label, recipe, ready = pending.pop()
+        names = [f"{label}.{i}" for i in range(len(recipe.inputs))]
+        if ready:
+            inputs = tuple((f"{n}:0", Tensor(c.dtype, c.shape)) for n, c in zip(names, recipe.inputs, strict=True))
+            nodes.append(Step(label, recipe.op, inputs, Tensor(recipe.dtype, recipe.shape), dict(recipe.attrs)))
+            continue
+        pending.append((label, recipe, True))
+        for inner, source in zip(names, recipe.inputs, strict=True):
+            if isinstance(source, Derived):
+                pending.append((inner, source, False))
+            else:
+                nodes += draw(inner, source, locate)
+    return nodes

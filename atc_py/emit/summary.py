@@ -1,0 +1,127 @@
+"""The figures of a conversion: one JSON object, the same from `atc convert --json` and `atc inspect --json`.
+
+    nodes, tensors    before: the imported graph (its shape arithmetic already folded), after: the lowered graph;
+                      Data, Const and NetOutput are not counted, the nodes of subgraphs are, a fused task is one node
+    memory            bytes; sums are one buffer a tensor, sizes rounded up to the arena's 512 bytes
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from atc_py.ir.dims import Dim, DimOverflow, Size, ceildiv, dmax, evaluate
+from atc_py.ir.graph import STRUCTURAL, Graph, Node
+from atc_py.ir.types import Tensor, on_host
+from atc_py.memory import bind
+from atc_py.memory.allocate import ALIGNMENT
+from atc_py.memory.bind import aligned
+from atc_py.plan.types import Buffer, Plan, Port, Space
+
+FORMAT_VERSION = 1
+
+
+def work_nodes(graph: Graph) -> Iterable[Node]:
+    """The nodes that stand for work, those of subgraphs included, the inside of fused tasks not."""
+    stack = [graph]
+    while stack:
+        current = stack.pop()
+        for node in current.nodes.values():
+            if node.op in STRUCTURAL:
+                continue
+            yield node
+            if node.op != "Fused":
+                stack.extend(node.subgraphs.values())
+
+
+def count_nodes(graph: Graph) -> int:
+    """Number of nodes that stand for work."""
+    return sum(1 for _ in work_nodes(graph))
+
+
+def count_tensors(graph: Graph) -> int:
+    """Number of values that these nodes make."""
+    return sum(len(n.outputs) for n in work_nodes(graph))
+
+
+def sum_bytes(graph: Graph, env: Mapping[str, int]) -> int:
+    """Bytes of one buffer a tensor, under `env`; tensors whose size is known only at run time count nothing."""
+    total = 0
+    stack = [graph]
+    while stack:
+        current = stack.pop()
+        for node in current.nodes.values():
+            if node.op in STRUCTURAL:
+                continue
+            total += sum(_nbytes(current.type(v), env) for v in node.outputs)
+            if node.op != "Fused":
+                stack.extend(node.subgraphs.values())
+    return total
+
+
+def _nbytes(type_: Any, env: Mapping[str, int]) -> int:
+    if not isinstance(type_, Tensor) or type_.shape is None or on_host(type_):
+        return 0
+    try:
+        return aligned(evaluate(type_.nbytes, env))
+    except KeyError:
+        return 0
+
+
+def bound_formula(plan: Plan) -> str:
+    """The arena's lower bound as a formula over the symbols: the greatest sum of rounded sizes live at one task."""
+    arena = [b for b in plan.buffers if b.space is Space.ARENA]
+    live: list[tuple[Buffer, ...]] = []
+    for position in sorted({b.first for b in arena}):
+        live.append(tuple(b for b in arena if b.first <= position <= b.last))
+    total: Size = 0
+    try:
+        for members in dict.fromkeys(live):
+            total = dmax(total, sum((ceildiv(b.nbytes, ALIGNMENT) * ALIGNMENT for b in members), 0))
+    except DimOverflow:
+        return " + ".join(f"{ALIGNMENT}*ceil(({b.nbytes})/{ALIGNMENT})" for b in arena)
+    return str(total)
+
+
+def port_json(port: Port) -> dict[str, Any]:
+    """An input or output: name, dtype, shape (symbolic dims as text; None when the rank is unknown)."""
+    t = port.type
+    if not isinstance(t, Tensor):
+        return {"name": port.name, "dtype": type(t).__name__.lower(), "shape": None}
+    shape = None if t.shape is None else [str(d) if isinstance(d, Dim) else d for d in t.shape]
+    return {"name": port.name, "dtype": t.dtype.value, "shape": shape}
+
+
+def summary(before: Graph, lowered: Graph, plan: Plan, options: Mapping[str, str]) -> dict[str, Any]:
+    """The figures; see the module's page."""
+    env = dict(plan.hint or {})
+    binding = bind(plan, env)
+    tasks = list(plan.tasks())
+    engines = Counter(t.engine for t in tasks)
+    weights = [b for b in plan.buffers if b.space is Space.WEIGHTS]
+    memory: dict[str, Any] = {
+        "arena": binding.arena,
+        "lower_bound": binding.lower_bound,
+        "sum_before": sum_bytes(before, env),
+        "sum_after": sum_bytes(lowered, env),
+        "weights": max(((b.offset or 0) + evaluate(b.nbytes, env) for b in weights), default=0),
+        "workspace": sum(evaluate(plan.buffers[t.workspace.buffer].nbytes, env) for t in tasks if t.workspace),
+        "simulator_scratch": None,
+        "bound": None if plan.static else bound_formula(plan),
+    }
+    return {
+        "format_version": FORMAT_VERSION,
+        **{k: options[k] for k in ("soc_version", "opt_level", "precision_mode")},
+        "nodes": {"before": count_nodes(before), "after": count_nodes(lowered)},
+        "tensors": {"before": count_tensors(before), "after": count_tensors(lowered)},
+        "tasks": len(tasks),
+        "streams": plan.streams,
+        "events": plan.events,
+        "engines": {name: engines.get(name, 0) for name in ("aicore", "aicpu", "host")},
+        "memory": memory,
+        "hint": None if plan.static else env,
+        "predicted_latency_us": None,
+        "inputs": [port_json(p) for p in plan.inputs],
+        "outputs": [port_json(p) for p in plan.outputs],
+    }

@@ -1,0 +1,87 @@
+"""Shape arithmetic that is known becomes constants, and what computed it goes away.
+
+    Shape(x: [N, 3, H]) → Gather 0 → Concat(·, -1) → Reshape        →        Const [N, -1] → Reshape
+
+Values that mention a symbol which only the run time binds stay computed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from atc_py.ir.dims import Dim, symbols_of
+from atc_py.ir.graph import STRUCTURAL, Graph, Node
+from atc_py.ir.types import DType, Tensor
+from atc_py.ops import get
+from atc_py.ops.base import Array
+from atc_py.ops.build import Scope, as_constant
+
+
+def foldable(graph: Graph, array: Array, dtype: DType) -> bool:
+    """Whether the value can be a constant: numbers, or integers with symbols that are known before anything runs."""
+    if array.dtype != object:
+        return True
+    if not dtype.is_int or not all(isinstance(d, (Dim, int, np.integer)) for d in array.reshape(-1)):
+        return False
+    names = (name for d in array.reshape(-1) if isinstance(d, Dim) for name in symbols_of(d))
+    return all(name in graph.symbols and not graph.symbols[name].runtime for name in names)
+
+
+def fold_known(graph: Graph, scope: Scope) -> int:
+    """Replace known values by constants, here and in all bodies, and prune; returns how many were replaced."""
+    folded = _fold(graph, scope)
+    graph.prune()
+    for node in list(graph.nodes.values()):
+        for body in node.subgraphs.values():
+            folded += fold_known(body, scope.inner(body))
+        if node.captures:
+            drop_unused_captures(graph, node)
+    graph.prune()
+    return folded
+
+
+def _fold(graph: Graph, scope: Scope) -> int:
+    count = 0
+    for node in list(graph.nodes.values()):
+        if node.op in STRUCTURAL:
+            continue
+        for output in node.outputs:
+            value, array = graph.values[output], scope.facts.get(output)
+            if array is None or not value.uses or not isinstance(value.type, Tensor) or not _pure(node):
+                continue
+            if not foldable(graph, array, value.type.dtype):
+                continue
+            new = graph.add_const(as_constant(array, value.type.dtype), value.name, node.origin)
+            value.name = ""
+            graph.replace_uses(output, new)
+            count += 1
+    return count
+
+
+def _pure(node: Node) -> bool:
+    op = get(node.op)
+    return op is not None and not op.flags.random and not op.flags.side_effects
+
+
+def drop_unused_captures(graph: Graph, node: Node) -> None:
+    """Take captured inputs away that no body of the node reads."""
+    first = len(node.inputs) - node.captures
+    bodies = list(node.subgraphs.values())
+    keep: list[int] = []
+    for i in range(node.captures):
+        inputs = [body.inputs[len(body.inputs) - node.captures + i] for body in bodies]
+        if any(body.values[v].uses for body, v in zip(bodies, inputs, strict=True)):
+            keep.append(i)
+    if len(keep) == node.captures:
+        return
+    inputs = [*node.inputs[:first], *(node.inputs[first + i] for i in keep)]
+    for body in bodies:
+        at = len(body.inputs) - node.captures
+        gone = [body.inputs[at + i] for i in range(node.captures) if i not in keep]
+        body.inputs = [*body.inputs[:at], *(body.inputs[at + i] for i in keep)]
+        for value in gone:
+            body.remove(body.producer(value))
+        for index, value in enumerate(body.inputs):
+            body.producer(value).attrs["index"] = index
+    node.captures = len(keep)
+    graph.set_inputs(node, inputs)

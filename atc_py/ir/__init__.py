@@ -1,0 +1,1 @@
+"""The graph engine's intermediate representation (GE IR)."""

@@ -1,0 +1,197 @@
+"""Constants: bytes by reference, one repeated scalar, a vector of dims, or a recipe over other constants.
+
+    Blob      3×3 float32, 36 bytes that lie in the model's file (mapped, never copied)
+    Splat     1000×1000 float32 of 0.0: one scalar, no megabytes
+    DimVec    int64 [N, 3, H//2]: a shape that is known up to symbols; evaluated at bind
+    Derived   Cast(Blob, to=float16): evaluated when the plan is bound, and kept by content
+
+`evaluate` of a Derived needs kernels and lives in `atc_py.ops`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from atc_py.ir.dims import Size, evaluate
+from atc_py.ir.types import DType
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+
+def packed_nbytes(dtype: DType, count: int) -> int:
+    """Bytes of `count` elements as a Blob stores them: types below eight bits are packed, first element lowest."""
+    return -(-count * dtype.bits // 8)
+
+
+@dataclass(frozen=True, eq=False)
+class Blob:
+    """A constant whose bytes are `data`: little-endian, C order, packed below eight bits; strings as `pack_strings`."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    data: memoryview = field(repr=False)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 over dtype, shape and bytes: equal constants have equal digests."""
+        h = hashlib.sha256(f"{self.dtype.value}{list(self.shape)}".encode())
+        h.update(self.data)
+        return h.digest()
+
+    @property
+    def nbytes(self) -> int:
+        """Stored bytes."""
+        return self.data.nbytes
+
+
+@dataclass(frozen=True, eq=False)
+class Splat:
+    """`shape` filled with one `value` (a numpy scalar of the dtype, or str)."""
+
+    dtype: DType
+    shape: tuple[Size, ...]
+    value: Any
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 over dtype, shape and value."""
+        raw = self.value.encode() if isinstance(self.value, str) else np.asarray(self.value, self.dtype.numpy).tobytes()
+        return hashlib.sha256(f"splat{self.dtype.value}{[str(d) for d in self.shape]}".encode() + raw).digest()
+
+    nbytes = 0
+
+
+@dataclass(frozen=True, eq=False)
+class DimVec:
+    """An integer tensor of dims, flat in C order: symbolic until the symbols are bound."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    elements: tuple[Size, ...]
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 over dtype, shape and the dims' text."""
+        return hashlib.sha256(
+            f"dims{self.dtype.value}{list(self.shape)}{[str(e) for e in self.elements]}".encode()
+        ).digest()
+
+    nbytes = 0
+
+    def bind(self, env: Mapping[str, int]) -> Array:
+        """The tensor's elements under `env`."""
+        flat = [evaluate(e, env) for e in self.elements]
+        return np.array(flat, dtype=self.dtype.numpy).reshape(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Derived:
+    """The value of operator `op` with `attrs` over `inputs`: deterministic, evaluated at bind and cached by digest."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    op: str
+    inputs: tuple[Constant, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 over the recipe."""
+        attrs = [(name, _told(value)) for name, value in sorted(self.attrs.items())]
+        h = hashlib.sha256(f"derived{self.dtype.value}{list(self.shape)}{self.op}{attrs}".encode())
+        for source in self.inputs:
+            h.update(source.digest)
+        return h.digest()
+
+    nbytes = 0
+
+
+Constant: TypeAlias = Blob | Splat | DimVec | Derived
+
+
+def _told(value: Any) -> str:
+    """An attribute value as text that tells contents apart; the representation of a Blob leaves its bytes out."""
+    if isinstance(value, (Blob, Splat, DimVec, Derived)):
+        return value.digest.hex()
+    return f"({', '.join(map(_told, value))})" if isinstance(value, tuple) else repr(value)
+
+
+def pack_strings(strings: Array) -> bytes:
+    """Strings as bytes: for each element its UTF-8 length as little-endian u32 and the bytes (C order)."""
+    parts: list[bytes] = []
+    for item in strings.reshape(-1):
+        raw = item if isinstance(item, bytes) else str(item).encode()
+        parts += (len(raw).to_bytes(4, "little"), raw)
+    return b"".join(parts)
+
+
+def unpack_strings(data: memoryview, shape: tuple[int, ...]) -> Array:
+    """The inverse of `pack_strings`; raises `ValueError` when the bytes do not fit the shape."""
+    out = np.empty(prod(shape), dtype=object)
+    at = 0
+    for i in range(out.size):
+        end = at + 4 + int.from_bytes(data[at : at + 4], "little")
+        if at + 4 > data.nbytes or end > data.nbytes:
+            raise ValueError("string constant is shorter than its shape says")
+        out[i] = bytes(data[at + 4 : end]).decode(errors="replace")
+        at = end
+    return out.reshape(shape)
+
+
+def blob(array: Array) -> Blob:
+    """A Blob with the array's content (contiguous arrays are referenced, not copied)."""
+    dtype = DType.of(array.dtype)
+    if dtype is DType.STRING:
+        return Blob(dtype, array.shape, memoryview(pack_strings(array)))
+    if dtype.bits < 8:
+        return Blob(dtype, array.shape, memoryview(pack_bits(array, dtype.bits)))
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return Blob(dtype, array.shape, flat.data)
+
+
+def pack_bits(array: Array, bits: int) -> bytes:
+    """Elements of 2 or 4 bits packed into bytes, the first element in the lowest bits (as ONNX packs them)."""
+    per = 8 // bits
+    codes = np.ascontiguousarray(array).reshape(-1).view(np.uint8) & ((1 << bits) - 1)
+    codes = np.concatenate([codes, np.zeros(-codes.size % per, np.uint8)]).reshape(-1, per)
+    shifts = np.arange(per, dtype=np.uint8) * bits
+    packed: Array = np.bitwise_or.reduce(codes << shifts, axis=1).astype(np.uint8)
+    return packed.tobytes()
+
+
+def unpack_bits(data: memoryview, dtype: DType, count: int) -> Array:
+    """The inverse of `pack_bits`: `count` elements, one a byte, as the dtype's numpy type."""
+    bits, per = dtype.bits, 8 // dtype.bits
+    raw = np.frombuffer(data, np.uint8)[:, None] >> (np.arange(per, dtype=np.uint8) * bits)
+    codes = (raw.reshape(-1)[:count] & ((1 << bits) - 1)).astype(np.uint8)
+    if dtype in (DType.INT4, DType.INT2):
+        sign = np.uint8(1 << (bits - 1))
+        return ((codes ^ sign).astype(np.int8) - np.int8(sign)).astype(dtype.numpy)
+    if dtype in (DType.UINT4, DType.UINT2):
+        return codes.astype(dtype.numpy)
+    return codes.view(dtype.numpy)
+
+
+def blob_array(constant: Blob) -> Array:
+    """The Blob's content as a read-only array (a view of its bytes where the dtype is not packed)."""
+    if constant.dtype is DType.STRING:
+        array = unpack_strings(constant.data, constant.shape)
+    elif constant.dtype.bits < 8:
+        array = unpack_bits(constant.data, constant.dtype, prod(constant.shape)).reshape(constant.shape)
+    else:
+        array = np.frombuffer(constant.data, constant.dtype.numpy).reshape(constant.shape)
+    array.flags.writeable = False
+    return array
+
+
+def splat_array(constant: Splat, env: Mapping[str, int] | None = None) -> Array:
+    """The Splat as an array of stride 0 (no bytes beyond one element); symbolic dims are looked up in `env`."""
+    shape = tuple(evaluate(d, env or {}) for d in constant.shape)
+    return np.broadcast_to(np.asarray(constant.value, dtype=constant.dtype.numpy), shape)

@@ -1,0 +1,380 @@
+"""Graph, Node and Value: an index-based graph that keeps its own invariants.
+
+    g = Graph("example")
+    x = g.add_input("x", Tensor(DType.FLOAT32, (1, 8)))
+    y = g.add("Relu", [x], [g.values[x].type])      # → the new node; y.outputs[0] is its value's id
+    g.set_outputs([y.outputs[0]], ["y"])
+
+A node holds ids, never pointers. Inputs of the graph are `Data` nodes, constants `Const` nodes, the graph's outputs
+are the inputs of its one `NetOutput` node. `ABSENT` (-1) stands for an optional input that is not given. Producers and
+uses are kept current by the methods below; nothing else writes them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from atc_py.ir.constants import Constant
+from atc_py.ir.dims import Dim, symbol
+from atc_py.ir.types import Tensor, Type
+
+ABSENT = -1
+STRUCTURAL = frozenset({"Data", "Const", "NetOutput"})
+"""Operators that stand for no work."""
+
+
+@dataclass(eq=False)
+class Value:
+    """One result of one node. `uses` are (node id, input index) pairs in the order in which they were made."""
+
+    id: int
+    type: Type
+    name: str
+    producer: int
+    index: int
+    uses: dict[tuple[int, int], None] = field(default_factory=dict, repr=False)
+
+    @property
+    def tensor(self) -> Tensor:
+        """The type, which must be a tensor."""
+        assert isinstance(self.type, Tensor), f"value %{self.id} is no tensor"
+        return self.type
+
+
+@dataclass(eq=False)
+class Node:
+    """One operation. Read its fields freely; change `inputs`, `outputs` and `subgraphs` only through the graph.
+
+    `origin` names the ONNX nodes that this node stands for and only ever grows. `captures` is how many of the last
+    inputs are handed to the last `Data` inputs of each subgraph. `notes` are reasons why rules left the node alone.
+    """
+
+    id: int
+    op: str
+    inputs: list[int]
+    outputs: list[int]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    name: str = ""
+    origin: tuple[str, ...] = ()
+    subgraphs: dict[str, Graph] = field(default_factory=dict)
+    captures: int = 0
+    const: Constant | None = None
+    engine: str = ""
+    precision: str = ""
+    stream: str = ""
+    priority: int = 0
+    notes: tuple[str, ...] = ()
+
+    def note(self, reason: str) -> None:
+        """Remember why a rule left this node alone."""
+        if reason not in self.notes:
+            self.notes += (reason,)
+
+
+def merge_origins(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """All ONNX nodes that the given nodes stand for, each once, in order."""
+    return tuple(dict.fromkeys(o for n in nodes for o in n.origin))
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a symbol may be: `lo` ≤ symbol ≤ `hi` (None: no bound). `runtime`: bound when its producer has run."""
+
+    lo: int = 0
+    hi: int | None = None
+    runtime: bool = False
+
+
+class Graph:
+    """Nodes and values by integer id, with named symbols shared by all subgraphs."""
+
+    def __init__(self, name: str = "", symbols: dict[str, Range] | None = None) -> None:
+        self.name = name
+        self.nodes: dict[int, Node] = {}
+        self.values: dict[int, Value] = {}
+        self.inputs: list[int] = []
+        self.output_names: list[str] = []
+        self.symbols: dict[str, Range] = {} if symbols is None else symbols
+        self.doc: dict[str, str] = {}
+        self._next_node = 0
+        self._next_value = 0
+        self._net_output: int | None = None
+
+    # -- building ----------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        op: str,
+        inputs: Sequence[int],
+        types: Sequence[Type],
+        attrs: Mapping[str, Any] | None = None,
+        *,
+        name: str = "",
+        origin: tuple[str, ...] = (),
+        names: Sequence[str] = (),
+        subgraphs: Mapping[str, Graph] | None = None,
+        captures: int = 0,
+        const: Constant | None = None,
+    ) -> Node:
+        """Add a node with one new value for each of `types`; trailing absent inputs are dropped."""
+        ids = list(inputs)
+        while ids and ids[-1] == ABSENT and not captures:
+            ids.pop()
+        node = Node(
+            self._next_node, op, ids, [], dict(attrs or {}), name, origin, dict(subgraphs or {}), captures, const
+        )
+        self._next_node += 1
+        self.nodes[node.id] = node
+        for i, type_ in enumerate(types):
+            node.outputs.append(self._new_value(type_, names[i] if i < len(names) else "", node.id, i))
+        for i, value in enumerate(ids):
+            if value != ABSENT:
+                self.values[value].uses[(node.id, i)] = None
+        return node
+
+    def _new_value(self, type_: Type, name: str, producer: int, index: int) -> int:
+        value = Value(self._next_value, type_, name, producer, index)
+        self._next_value += 1
+        self.values[value.id] = value
+        return value.id
+
+    def add_input(self, name: str, type_: Type) -> int:
+        """Add a graph input; returns its value's id."""
+        node = self.add("Data", [], [type_], {"index": len(self.inputs)}, name=name, names=[name])
+        self.inputs.append(node.outputs[0])
+        return node.outputs[0]
+
+    def add_const(self, constant: Constant, name: str = "", origin: tuple[str, ...] = ()) -> int:
+        """Add a constant; returns its value's id."""
+        type_ = Tensor(constant.dtype, constant.shape)
+        node = self.add("Const", [], [type_], name=name, names=[name], const=constant, origin=origin)
+        return node.outputs[0]
+
+    def set_outputs(self, values: Sequence[int], names: Sequence[str]) -> None:
+        """Make `values` the graph's outputs (once, when the graph is built)."""
+        assert self._net_output is None and len(values) == len(names)
+        self._net_output = self.add("NetOutput", values, [], name="NetOutput").id
+        self.output_names = list(names)
+
+    def fresh_symbol(self, why: str, range_: Range | None = None) -> Dim:
+        """A new symbol whose name tells where it comes from."""
+        name, i = why, 1
+        while name in self.symbols:
+            i += 1
+            name = f"{why}_{i}"
+        self.symbols[name] = range_ or Range(runtime=True)
+        return symbol(name)
+
+    # -- looking up --------------------------------------------------------------------------------------------
+
+    @property
+    def outputs(self) -> list[int]:
+        """The graph's outputs: the inputs of its `NetOutput`."""
+        return [] if self._net_output is None else self.nodes[self._net_output].inputs
+
+    @property
+    def net_output(self) -> Node:
+        """The `NetOutput` node."""
+        assert self._net_output is not None, "the graph has no outputs yet"
+        return self.nodes[self._net_output]
+
+    def type(self, value: int) -> Type:
+        """A value's type."""
+        return self.values[value].type
+
+    def tensor(self, value: int) -> Tensor:
+        """A value's type, which must be a tensor."""
+        return self.values[value].tensor
+
+    def producer(self, value: int) -> Node:
+        """The node that makes the value."""
+        return self.nodes[self.values[value].producer]
+
+    def const(self, value: int) -> Constant | None:
+        """The value's constant, or None when it is computed or absent."""
+        return None if value == ABSENT else self.producer(value).const
+
+    def consumers(self, value: int) -> list[Node]:
+        """The nodes that read the value, each once, in the order in which the uses were made."""
+        return [self.nodes[n] for n in dict.fromkeys(n for n, _ in self.values[value].uses)]
+
+    def sole_consumer(self, value: int) -> Node | None:
+        """The only reader of a value that is read once, else None (graph outputs count as readers)."""
+        uses = self.values[value].uses
+        return self.nodes[next(iter(uses))[0]] if len(uses) == 1 else None
+
+    def is_output(self, value: int) -> bool:
+        """Whether the value is an output of the graph."""
+        return any(n == self._net_output for n, _ in self.values[value].uses)
+
+    def order(self) -> list[Node]:
+        """All nodes, producers first; among ready nodes the lowest id first. `ValueError` on a cycle."""
+        waiting: dict[int, int] = {}
+        ready: list[int] = []
+        for node in self.nodes.values():
+            waiting[node.id] = sum(1 for i in node.inputs if i != ABSENT)
+            if not waiting[node.id]:
+                ready.append(node.id)
+        heapq.heapify(ready)
+        result: list[Node] = []
+        while ready:
+            node = self.nodes[heapq.heappop(ready)]
+            result.append(node)
+            for value in node.outputs:
+                for user, _ in self.values[value].uses:
+                    waiting[user] -= 1
+                    if not waiting[user]:
+                        heapq.heappush(ready, user)
+        if len(result) != len(self.nodes):
+            raise ValueError(f"graph '{self.name}' has a cycle through {len(self.nodes) - len(result)} nodes")
+        return result
+
+    def walk(self) -> Iterator[Graph]:
+        """This graph and all graphs inside it, outer ones first."""
+        stack = [self]
+        while stack:
+            graph = stack.pop()
+            yield graph
+            inner = [s for n in graph.nodes.values() for s in n.subgraphs.values()]
+            stack.extend(reversed(inner))
+
+    # -- rewriting ---------------------------------------------------------------------------------------------
+
+    def set_input(self, node: Node, index: int, value: int) -> None:
+        """Let input `index` of `node` read `value` (or ABSENT)."""
+        old = node.inputs[index]
+        if old != ABSENT:
+            del self.values[old].uses[(node.id, index)]
+        node.inputs[index] = value
+        if value != ABSENT:
+            self.values[value].uses[(node.id, index)] = None
+
+    def set_inputs(self, node: Node, inputs: Sequence[int]) -> None:
+        """Give `node` other inputs; the number may change."""
+        for i, old in enumerate(node.inputs):
+            if old != ABSENT:
+                del self.values[old].uses[(node.id, i)]
+        node.inputs[:] = inputs
+        for i, value in enumerate(node.inputs):
+            if value != ABSENT:
+                self.values[value].uses[(node.id, i)] = None
+
+    def replace_uses(self, old: int, new: int) -> None:
+        """Let every reader of `old` (the graph's outputs included) read `new`."""
+        if old == new:
+            return
+        source, target = self.values[old], self.values[new]
+        for node, index in source.uses:
+            self.nodes[node].inputs[index] = new
+            target.uses[(node, index)] = None
+        source.uses = {}
+
+    def replace_chain(
+        self,
+        chain: Sequence[Node],
+        op: str,
+        inputs: Sequence[int],
+        attrs: Mapping[str, Any] | None = None,
+        **extra: Any,
+    ) -> Node:
+        """Put one new node in the place of `chain`: it takes over the last node's output values and all origins.
+
+        The other values of the chain must have no reader outside of it. `extra` goes to `add`.
+        """
+        last = chain[-1]
+        extra.setdefault("name", last.name)
+        extra.setdefault("origin", merge_origins(chain))
+        node = self.add(op, inputs, [], attrs, **extra)
+        node.outputs = last.outputs
+        for value in node.outputs:
+            self.values[value].producer = node.id
+        last.outputs = []
+        for old in reversed(chain):
+            self.remove(old)
+        return node
+
+    def insert_on_edge(
+        self, node: Node, index: int, op: str, type_: Type, attrs: Mapping[str, Any] | None = None
+    ) -> Node:
+        """Put a new one-input node between input `index` of `node` and its producer.
+
+        It stands for what `node` stands for, or before an output for what the producer does.
+        """
+        source = node.inputs[index]
+        inserted = self.add(op, [source], [type_], attrs, origin=node.origin or self.producer(source).origin)
+        self.set_input(node, index, inserted.outputs[0])
+        return inserted
+
+    def remove(self, node: Node) -> None:
+        """Delete a node whose outputs nobody reads, with its values."""
+        for value in node.outputs:
+            assert not self.values[value].uses, f"%{value} of {node.op} is still read"
+        for i, value in enumerate(node.inputs):
+            if value != ABSENT:
+                del self.values[value].uses[(node.id, i)]
+        for value in node.outputs:
+            del self.values[value]
+        del self.nodes[node.id]
+
+    def bypass(self, node: Node, source: int) -> None:
+        """Let readers of the node's first output read `source` instead, and delete the node.
+
+        What the node stood for is handed to the producer of `source`, unless that is structural.
+        """
+        old = self.values[node.outputs[0]]
+        producer = self.producer(source)
+        if producer.op not in STRUCTURAL:
+            producer.origin = merge_origins((producer, node))
+        if old.name and not self.values[source].name:
+            self.values[source].name = old.name
+        self.replace_uses(old.id, source)
+        self.remove(node)
+
+    def prune(self) -> int:
+        """Delete nodes that reach no output (graph inputs stay); returns how many."""
+        live: set[int] = {self.net_output.id, *(self.values[v].producer for v in self.inputs)}
+        stack = list(live)
+        while stack:
+            for value in self.nodes[stack.pop()].inputs:
+                if value != ABSENT and (p := self.values[value].producer) not in live:
+                    live.add(p)
+                    stack.append(p)
+        dead = [n for n in self.nodes.values() if n.id not in live]
+        for node in dead:
+            for i, value in enumerate(node.inputs):
+                if value != ABSENT:
+                    self.values[value].uses.pop((node.id, i), None)
+        for node in dead:
+            for value in node.outputs:
+                del self.values[value]
+            del self.nodes[node.id]
+        return len(dead)
+
+    def renumber(self, order: Sequence[Node]) -> None:
+        """Give nodes and values new ids that follow `order` (which must hold every node once)."""
+        node_ids = {n.id: i for i, n in enumerate(order)}
+        value_ids: dict[int, int] = {}
+        for node in order:
+            for old in node.outputs:
+                value_ids[old] = len(value_ids)
+        value_ids[ABSENT] = ABSENT
+        values: dict[int, Value] = {}
+        for node in order:
+            node.inputs[:] = [value_ids[v] for v in node.inputs]
+            for old in node.outputs:
+                value = self.values[old]
+                value.id, value.producer = value_ids[old], node_ids[value.producer]
+                value.uses = dict.fromkeys(sorted((node_ids[n], i) for n, i in value.uses))
+                values[value.id] = value
+            node.outputs[:] = [value_ids[v] for v in node.outputs]
+        if self._net_output is not None:
+            self._net_output = node_ids[self._net_output]
+        for node in order:
+            node.id = node_ids[node.id]
+        self.inputs = [value_ids[v] for v in self.inputs]
+        self.nodes = {n.id: n for n in order}
+        self.values = values
+        self._next_node, self._next_value = len(order), len(values)

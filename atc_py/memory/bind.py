@@ -1,0 +1,78 @@
+"""`bind`: a plan's sizes under given symbol values, and an offset for each buffer.
+
+    template   buffer 4: arena, 2048*N bytes, needed by tasks 3–5
+    bind(plan, {"N": 2})  →  sizes[4] == 4096, offsets[4] == some multiple of 512, arena == the peak
+
+What is bound for new symbol values is sizes and offsets only: order, streams, events and kernels stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from atc_py.errors import error
+from atc_py.ir.dims import Size, compile_sizes, symbols_of
+from atc_py.memory.allocate import ALIGNMENT, Block, lower_bound, plan_memory
+from atc_py.plan.types import Buffer, Plan, Space
+
+ARENA_LIMIT = 1 << 46
+"""An arena beyond this many bytes is refused: the file or the shape is wrong."""
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Sizes and offsets of all buffers in bytes (-1: known only at run time), the arena's peak and its lower bound."""
+
+    env: Mapping[str, int]
+    sizes: tuple[int, ...]
+    offsets: tuple[int, ...]
+    arena: int
+    lower_bound: int
+
+
+def aligned(nbytes: int) -> int:
+    """`nbytes` rounded up to the arena's alignment."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def is_late(size: Size, plan: Plan) -> bool:
+    """Whether a size depends on a symbol that is bound only when its producer has run."""
+    return any(plan.symbols[s].runtime for s in symbols_of(size) if s in plan.symbols)
+
+
+def arena_blocks(buffers: tuple[Buffer, ...], sizes: tuple[int, ...]) -> tuple[list[int], list[Block]]:
+    """The arena's buffers by index, and their blocks with rounded sizes."""
+    members = [i for i, b in enumerate(buffers) if b.space is Space.ARENA]
+    return members, [Block(buffers[i].first, buffers[i].last, aligned(sizes[i])) for i in members]
+
+
+
+def buffer_sizes(plan: Plan, env: Mapping[str, int]) -> tuple[int, ...]:
+    """Bytes of each buffer under `env`; -1 where only the run time knows."""
+    sizes: list[Size] = [-1 if is_late(b.nbytes, plan) else b.nbytes for b in plan.buffers]
+    return tuple(compile_sizes(sizes)(env))
+
+
+def bind(plan: Plan, env: Mapping[str, int] | None = None) -> Binding:
+    """Evaluate the plan's sizes under `env` and place the arena's buffers.
+
+    A plan whose offsets were planned at conversion keeps them. Raises `AtcError` E30002 when a symbol has no value.
+    """
+    env = dict(env or {})
+    missing = [s for s, r in plan.symbols.items() if s not in env and not r.runtime]
+    if missing:
+        raise error("E30002", ", ".join(missing), "these dims have no value", "give the shapes of all inputs")
+    sizes = buffer_sizes(plan, env)
+    members, blocks = arena_blocks(plan.buffers, sizes)
+    bound = lower_bound(blocks)
+    if bound > ARENA_LIMIT:
+        raise error("E30003", "arena", f"these shapes need at least {bound} bytes of memory", "use smaller shapes")
+    offsets = [b.offset if b.offset is not None else -1 for b in plan.buffers]
+    if all(offsets[i] >= 0 for i in members):
+        peak = max((offsets[i] + aligned(sizes[i]) for i in members), default=0)
+    else:
+        planned, peak = plan_memory(blocks)
+        for i, offset in zip(members, planned, strict=True):
+            offsets[i] = offset
+    return Binding(env, sizes, tuple(offsets), peak, bound)

@@ -1,0 +1,1 @@
+"""The simulated NPU: memory spaces, bound tasks, and their execution with the kernels of `ops`."""

@@ -1,0 +1,101 @@
+"""Binding: a task, its sizes and its operator become a step that can run.
+
+    task 3 Conv, x: float32[N, 3, H, W]   under {N: 1, H: 64, W: 64}   →   kernel, prepared state, three places
+
+A task whose sizes depend on what an earlier task finds out is *late*: it is bound when it is about to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from atc_py.errors import error
+from atc_py.ir.constants import DimVec
+from atc_py.ir.dims import symbols_of
+from atc_py.ir.types import DType, Tensor, Type
+from atc_py.memory import Binding
+from atc_py.npu.memory import Array, Placed, concrete, kernel_failed, place
+from atc_py.npu.weights import Weights
+from atc_py.ops.base import Call, InferError
+from atc_py.ops.build import lookup
+from atc_py.plan.types import Operand, Plan, Space, Task
+
+
+@dataclass
+class Step:
+    """A task bound to sizes: its kernel, and for each operand a constant array, a place, or None."""
+
+    task: Task
+    kernel: Callable[..., Any]
+    call: Call
+    inputs: list[Any]
+    places: list[Placed | None]
+    outputs: list[Placed | None]
+
+
+class Binder:
+    """Makes steps of tasks. `weights` are the plan's constants; `runtime` the symbols that tasks bind."""
+
+    def __init__(self, plan: Plan, binding: Binding, weights: Weights) -> None:
+        self.plan, self.binding, self.weights = plan, binding, weights
+        self.runtime = frozenset(s for s, r in plan.symbols.items() if r.runtime)
+
+    def is_late(self, task: Task) -> bool:
+        """Whether the task's sizes depend on what an earlier task, or itself, finds out."""
+        if task.binds or any(self.late(o) for o in task.operands()):
+            return True
+        constants = (self.plan.constants[k] for k in task.host_values.values())
+        return any(self._mentions(e) for c in constants if isinstance(c, DimVec) for e in c.elements)
+
+    def late(self, operand: Operand) -> bool:
+        """Whether an operand's place or size is known only at run time."""
+        t = operand.type
+        return self.plan.buffers[operand.buffer].space is Space.DYNAMIC or (
+            isinstance(t, Tensor) and t.shape is not None and any(self._mentions(d) for d in t.shape)
+        )
+
+    def _mentions(self, size: Any) -> bool:
+        return bool(self.runtime) and any(s in self.runtime for s in symbols_of(size))
+
+    def place(self, operand: Operand, env: Mapping[str, int]) -> Placed | None:
+        """Where an operand lies under `env`; None without an address."""
+        return place(self.plan, self.binding, operand, env)
+
+    def step(self, task: Task, env: Mapping[str, int]) -> Step:
+        """Bind one task under `env`: evaluate types, place operands, let the operator prepare."""
+        op = lookup(task.kernel, task.attrs)
+        if op.kernel_fn is None:
+            raise error("E40003", f"task '{task.name}'", f"there is no kernel for {task.kernel}", "")
+        count = max([len(task.inputs), *(i + 1 for i in task.host_values)], default=0)
+        inputs: list[Any] = [None] * count
+        places: list[Placed | None] = [None] * count
+        in_types: list[Type | None] = [None] * count
+        consts: dict[int, Array] = {}
+        for i, number in task.host_values.items():
+            inputs[i] = consts[i] = array = self.weights.host_value(number, env)
+            in_types[i] = Tensor(DType.of(array.dtype), array.shape)
+        for i, operand in enumerate(task.inputs):
+            if operand is None:
+                continue
+            in_types[i] = concrete(operand.type, env)
+            placed = self.place(operand, env)
+            if placed is not None and placed.space is Space.WEIGHTS:
+                inputs[i] = consts[i] = self.weights.view(placed)
+            else:
+                places[i] = placed
+        outputs = [self.place(o, env) for o in task.outputs]
+        out_types = tuple(concrete(o.type, env) for o in task.outputs)
+        call = Call(task.attrs, out_types, [None] * len(outputs), consts, tuple(in_types), body=task.body)
+        call.key = (0, task.id, 0)
+        if op.prepare_fn is not None and all(_known(t) for t in in_types):
+            try:
+                call.state = op.prepare_fn(call)
+            except (InferError, ValueError) as e:
+                raise kernel_failed(task.name, e) from e
+        return Step(task, op.kernel_fn, call, inputs, places, outputs)
+
+
+def _known(type_: Type | None) -> bool:
+    return not isinstance(type_, Tensor) or type_.shape is not None

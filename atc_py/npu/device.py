@@ -1,0 +1,197 @@
+"""Running a bound plan.
+
+`BoundPlan` is a plan under one set of symbol values: kernels chosen and prepared, operands placed; it is immutable
+and shared. `Context` is what one run needs: arena, slots, and the tasks' views into them. Tasks run in the plan's
+order; each kernel reads and writes views at the planned addresses, nothing else. Results whose size is known only
+when their producer has run are kept in the dynamic space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from atc_py.errors import AtcError, error
+from atc_py.ir.dims import Dim, symbol, symbols_of
+from atc_py.ir.types import Tensor, on_host
+from atc_py.memory import bind
+from atc_py.npu.binder import Binder, Step
+from atc_py.npu.memory import Placed, Spaces, allocate, concrete, kernel_failed, store
+from atc_py.npu.weights import Weights
+from atc_py.plan.types import Operand, Plan, Space, Task
+
+
+class BoundPlan:
+    """A plan under one set of symbol values. Immutable once made; contexts are made from it."""
+
+    def __init__(self, plan: Plan, weights: Weights, env: Mapping[str, int] | None = None) -> None:
+        self.plan, self.weights = plan, weights
+        self.binding = bind(plan, env)
+        self.binder = Binder(plan, self.binding, weights)
+        self.steps: dict[int, Step] = {
+            t.id: self.binder.step(t, self.binding.env) for t in plan.tasks() if not self.binder.is_late(t)
+        }
+        self.slots = 1 + max((b.offset or 0 for b in plan.buffers if b.space is Space.HOST), default=-1)
+
+    def output_arrays(self) -> list[Any]:
+        """Fresh arrays for the outputs whose shape is known; None for the others."""
+        arrays: list[Any] = []
+        for port in self.plan.outputs:
+            t = concrete(port.type, self.binding.env)
+            known = isinstance(t, Tensor) and t.shape is not None and not on_host(t)
+            in_port = self.plan.buffers[port.buffer].space is Space.OUTPUT
+            arrays.append(np.empty(t.shape, t.dtype.numpy) if known and in_port else None)
+        return arrays
+
+
+@dataclass
+class _Job:
+    """A step with its views in one context; `unplaced` are the inputs to be looked up at each run."""
+
+    step: Step
+    inputs: list[Any]
+    outs: list[Any]
+    unplaced: list[tuple[int, Operand]]
+
+
+class Context:
+    """Arena, slots and views for one run at a time."""
+
+    def __init__(self, bound: BoundPlan) -> None:
+        self.bound, self.plan = bound, bound.plan
+        self.env: dict[str, int] = {}
+        self.spaces = Spaces(bound.weights.mapped, allocate(bound.binding.arena), [None] * bound.slots)
+        self._patches: list[tuple[list[Any], int, Placed]] = []
+        self._jobs = {number: self._job(step, patches=True) for number, step in bound.steps.items()}
+
+    # -- views -------------------------------------------------------------------------------------------------
+
+    def _job(self, step: Step, patches: bool) -> _Job:
+        call = step.call.at()
+        unplaced = [
+            (i, o)
+            for i, o in enumerate(step.task.inputs)
+            if o is not None and step.places[i] is None and step.inputs[i] is None
+        ]
+        job = _Job(
+            Step(step.task, step.kernel, call, step.inputs, step.places, step.outputs),
+            list(step.inputs),
+            [None] * len(step.outputs),
+            unplaced,
+        )
+        for views, places in ((job.inputs, step.places), (job.outs, step.outputs)):
+            for i, placed in enumerate(places):
+                if placed is not None:
+                    self._fill(views, i, placed, patches)
+        call.outs = job.outs
+        return job
+
+    def _fill(self, views: list[Any], i: int, placed: Placed, patches: bool) -> None:
+        if patches and placed.space in (Space.INPUT, Space.OUTPUT):
+            self._patches.append((views, i, placed))
+        else:
+            views[i] = placed.view(self.spaces.base(placed))
+
+    def load(self, operand: Operand) -> Any:
+        """The array (or host value) that an operand means now."""
+        buffer = self.plan.buffers[operand.buffer]
+        if buffer.space is Space.HOST:
+            return self.spaces.slots[self.bound.binding.offsets[buffer.id]]
+        if buffer.space is Space.DYNAMIC:
+            array = self.spaces.dynamic[buffer.id]
+            type_ = concrete(operand.type, self.env)
+            return array if type_.shape is None else array.reshape(type_.shape)
+        placed = self.bound.binder.place(operand, self.env)
+        if placed is None:
+            return self.spaces.inputs[buffer.index]
+        if placed.space is Space.WEIGHTS:
+            return self.bound.weights.view(placed)
+        return placed.view(self.spaces.base(placed))
+
+    def save(self, operand: Operand, value: Any, by: str) -> None:
+        """Put a value where an operand lies; a size that becomes known with it binds its symbol."""
+        buffer = self.plan.buffers[operand.buffer]
+        if buffer.space is Space.HOST:
+            self.spaces.slots[self.bound.binding.offsets[buffer.id]] = value
+        elif buffer.space is Space.DYNAMIC:
+            assert isinstance(operand.type, Tensor)
+            array = np.asarray(value)
+            if array.dtype != operand.type.dtype.numpy:
+                cause = f"gave {array.dtype}, the plan has {operand.type.dtype.value}"
+                raise error("E40002", f"task '{by}'", cause, "please report this")
+            self.spaces.dynamic[buffer.id] = array if array.flags.owndata else array.copy()
+            self.bind_symbols(operand, array.shape)
+        else:
+            target = self.load(operand)
+            if target is not value:
+                store(target, value, by)
+
+    def bind_symbols(self, operand: Operand, shape: Sequence[int]) -> None:
+        """Give the run-time symbols that are whole dims of the operand's type their values."""
+        t = operand.type
+        if not isinstance(t, Tensor) or t.shape is None or len(t.shape) != len(shape):
+            return
+        for dim, size in zip(t.shape, shape, strict=True):
+            names = symbols_of(dim) if isinstance(dim, Dim) else ()
+            if len(names) == 1 and names[0] in self.bound.binder.runtime and dim == symbol(names[0]):
+                self.env[names[0]] = int(size)
+
+    # -- running -----------------------------------------------------------------------------------------------
+
+    def run(self, inputs: Sequence[Any], outputs: list[Any]) -> list[Any]:
+        """Run the plan on contiguous input arrays; `outputs` as `BoundPlan.output_arrays` gives them.
+
+        Returns the outputs, in order. Raises `AtcError` E4xxxx when a kernel fails.
+        """
+        from atc_py.npu.control import run_regions
+
+        self.spaces.inputs, self.spaces.outputs = inputs, outputs
+        self.spaces.dynamic.clear()
+        self.env = dict(self.bound.binding.env)
+        for views, i, placed in self._patches:
+            views[i] = placed.view(self.spaces.base(placed))
+        with np.errstate(all="ignore"):
+            run_regions(self, self.plan.regions)
+        results = [self._result(i, array) for i, array in enumerate(outputs)]
+        self.spaces.inputs = self.spaces.outputs = ()
+        return results
+
+    def execute(self, task: Task) -> None:
+        """Run one task."""
+        job = self._jobs.get(task.id)
+        if job is None:
+            job = self._job(self.bound.binder.step(task, self.env), patches=False)
+        inputs = job.inputs
+        for i, operand in job.unplaced:
+            inputs[i] = self.load(operand)
+        try:
+            result = job.step.kernel(job.step.call, *inputs)
+        except AtcError:
+            raise
+        except Exception as e:
+            raise kernel_failed(task.name, e) from e
+        results = result if isinstance(result, tuple) else (result,)
+        if len(results) < len(task.outputs):
+            cause = f"gave {len(results)} results, the plan has {len(task.outputs)}"
+            raise error("E40002", f"task '{task.name}'", cause, "please report this")
+        for operand, out, value in zip(task.outputs, job.outs, results, strict=False):
+            if out is None:
+                self.save(operand, value, task.name)
+            elif value is not out:
+                store(out, value, task.name)
+
+    def _result(self, index: int, array: Any) -> Any:
+        port = self.plan.outputs[index]
+        buffer = self.plan.buffers[port.buffer]
+        if buffer.space is Space.HOST:
+            return self.spaces.slots[self.bound.binding.offsets[buffer.id]]
+        if buffer.space is Space.DYNAMIC:
+            found = self.spaces.dynamic[buffer.id]
+            t = concrete(port.type, self.env)
+            return found if t.shape is None else found.reshape(t.shape)
+        return array
+
+

@@ -1,0 +1,115 @@
+"""The device's memory: one array a space, and views of it at planned addresses.
+
+    spaces.view(Placed(ARENA, offset=512, shape=(2, 8), float32))  →  arena[512:576] as a 2×8 float32 array
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from atc_py.errors import AtcError, error
+from atc_py.ir.dims import evaluate
+from atc_py.ir.types import Tensor, on_host
+from atc_py.memory import Binding
+from atc_py.plan.types import Operand, Plan, Space
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+PAGE = 4096
+
+
+def allocate(nbytes: int) -> Array:
+    """A page-aligned byte array; raises `AtcError` E30004 when the machine cannot give it."""
+    try:
+        raw = np.empty(nbytes + PAGE, np.uint8)
+    except (MemoryError, ValueError) as e:
+        raise error("E30004", "simulator", f"cannot allocate {nbytes} bytes: {e}", "use smaller shapes") from e
+    start = -raw.ctypes.data % PAGE
+    return raw[start : start + nbytes]
+
+
+def as_bytes(array: Array) -> Array:
+    """A contiguous array's bytes, without a copy."""
+    return array.reshape(-1).view(np.uint8)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A bound operand: where its first element lies in its space and how the array is laid out (strides in bytes)."""
+
+    space: Space
+    index: int
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...] | None
+
+    def view(self, base: Array) -> Array:
+        """The array at this place in `base`, the bytes of its space."""
+        return np.ndarray(self.shape, self.dtype, buffer=base, offset=self.offset, strides=self.strides)  # type: ignore[arg-type]
+
+
+def concrete(type_: Any, env: Mapping[str, int]) -> Any:
+    """A type with its dims evaluated; a dim whose symbol has no value yet makes the shape unknown."""
+    if not isinstance(type_, Tensor) or type_.shape is None:
+        return type_
+    try:
+        return type_.with_shape(tuple(evaluate(d, env) for d in type_.shape))
+    except KeyError:
+        return type_.with_shape(None)
+
+
+def place(plan: Plan, binding: Binding, operand: Operand, env: Mapping[str, int]) -> Placed | None:
+    """Where an operand lies, None for what has no address (host slots, sizes that are not known yet)."""
+    buffer = plan.buffers[operand.buffer]
+    if on_host(operand.type) or buffer.space in (Space.HOST, Space.DYNAMIC):
+        return None
+    type_ = concrete(operand.type, env)
+    if type_.shape is None:
+        return None
+    shape = tuple(int(d) for d in type_.storage_shape)
+    strides = None if operand.strides is None else tuple(evaluate(s, env) for s in operand.strides)
+    offset = binding.offsets[buffer.id] + evaluate(operand.delta, env)
+    return Placed(buffer.space, buffer.index, offset, shape, type_.dtype.numpy, strides)
+
+
+@dataclass
+class Spaces:
+    """The arrays of one context. `dynamic` holds buffers whose size came at run time, `slots` the host's values."""
+
+    weights: Array
+    arena: Array
+    slots: list[Any]
+    dynamic: dict[int, Array] = field(default_factory=dict)
+    inputs: Sequence[Any] = ()
+    outputs: Sequence[Any] = ()
+
+    def base(self, place: Placed) -> Array:
+        """The bytes of the space in which `place` lies."""
+        if place.space is Space.ARENA:
+            return self.arena
+        if place.space is Space.WEIGHTS:
+            return self.weights
+        ports = self.inputs if place.space is Space.INPUT else self.outputs
+        return as_bytes(ports[place.index])
+
+
+def store(target: Array, result: Any, task: str) -> None:
+    """Copy a kernel's result to its planned place; E40002 when shape or dtype are not what the plan says."""
+    array = np.asarray(result)
+    if array.shape != target.shape or array.dtype != target.dtype:
+        raise error(
+            "E40002",
+            f"task '{task}'",
+            f"the kernel gave {array.dtype}{list(array.shape)}, the plan has {target.dtype}{list(target.shape)}",
+            "this is a fault of atc-py or of a custom operator's shape rule; please report it",
+        )
+    target[...] = array
+
+
+def kernel_failed(task: str, exc: Exception) -> AtcError:
+    """The error for a kernel that raised: shapes that do not fit at run time, values out of range."""
+    return error("E40001", f"task '{task}'", f"{type(exc).__name__}: {exc}", "check the inputs' values and shapes")

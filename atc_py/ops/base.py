@@ -1,0 +1,344 @@
+"""How an operator is declared: one `Op` in one module of its family.
+
+    relu = declare("Relu", inputs="X", outputs="Y", flags=Flags(elementwise=True, inplace=(0,), keeps_zero=True))
+
+    @relu.infer
+    def _(n: Infer) -> Result:
+        return n.types[0]
+
+    @relu.kernel
+    def _(call: Call, x: Array) -> Array:
+        return np.maximum(x, 0, out=call.out(0))
+
+The declaration is the only place that knows the operator. Passes read its flags and never guess; the frontend,
+constant folding, the simulator and the check all use the same functions.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from atc_py.ir.dims import Size, prod
+from atc_py.ir.graph import Graph
+from atc_py.ir.types import DType, Tensor, Type
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+Shape: TypeAlias = "tuple[Size, ...]"
+Result: TypeAlias = "Type | None | Sequence[Type | None]"
+"""What an infer function returns: one type, or one for each output (None for an output that nobody asked for)."""
+
+
+class Engine(enum.Enum):
+    """Where an operator runs, cheapest first."""
+
+    AICORE = "aicore"
+    AICPU = "aicpu"
+    HOST = "host"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What passes may do with an operator. Everything is off unless the declaration says so.
+
+    `inplace`: inputs whose buffer output 0 may take over (same shape and dtype, read elementwise).
+    `alias`: the output is a view of input 0 (Reshape and its like): no task, no bytes moved.
+    `splittable`: output axes along which the work can be cut into independent parts.
+    `keeps_zero`: zero in gives zero out, so that padding lanes stay zero.
+    `random`: draws from the counter-based generator; never folded, merged or reordered.
+    """
+
+    elementwise: bool = False
+    fusible: bool = False
+    recomputable: bool = False
+    inplace: tuple[int, ...] = ()
+    alias: bool = False
+    layout_agnostic: bool = False
+    splittable: tuple[int, ...] = ()
+    deterministic: bool = True
+    side_effects: bool = False
+    fp16_safe: bool = False
+    keeps_zero: bool = False
+    commutative: bool = False
+    random: bool = False
+    control: bool = False
+
+
+REQUIRED = object()
+"""The default of an attribute that must be given."""
+
+
+@dataclass(frozen=True)
+class Attr:
+    """An attribute: its kind (`int float str ints floats strs bytes dtype tensor type dims`) and its default.
+
+    A default of None means that the attribute may be absent and its absence has a meaning of its own.
+    """
+
+    kind: str
+    default: Any = REQUIRED
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Work of one task: multiply-accumulates of the cube unit, element operations of the vector unit.
+
+    Bytes moved are taken from the operands' types; `target` makes cycles of all three.
+    """
+
+    macs: Size = 0
+    vector: Size = 0
+
+
+class InferError(Exception):
+    """Raised by `Infer.fail`: the node cannot be typed. The frontend adds the node's name."""
+
+    def __init__(self, cause: str, hint: str = "") -> None:
+        super().__init__(cause)
+        self.cause, self.hint = cause, hint
+
+
+@dataclass
+class Infer:
+    """What an operator's `infer`, `value` and `cost` functions may look at.
+
+    `types` has one entry an input (None where an optional input is absent); `attrs` has every declared attribute,
+    defaults filled in; `outputs` is how many outputs the node has.
+    """
+
+    types: tuple[Type | None, ...]
+    attrs: Mapping[str, Any]
+    outputs: int = 1
+    values: tuple[Array | None, ...] = ()
+    new_symbol: Callable[[str], Size] | None = None
+    infer_body: Callable[[str, Sequence[Type | None], Sequence[Array | None]], Sequence[Type]] | None = None
+    captures: int = 0
+
+    def has(self, i: int) -> bool:
+        """Whether input `i` is given."""
+        return i < len(self.types) and self.types[i] is not None
+
+    def tensor(self, i: int) -> Tensor:
+        """The type of input `i`, which must be a tensor."""
+        t = self.types[i] if i < len(self.types) else None
+        if not isinstance(t, Tensor):
+            self.fail(f"input {i} must be a tensor, but is {'absent' if t is None else type(t).__name__}")
+        return t  # type: ignore[return-value]
+
+    def dtype(self, i: int) -> DType:
+        """The element type of input `i`."""
+        return self.tensor(i).dtype
+
+    def shape(self, i: int) -> Shape | None:
+        """The shape of input `i`, None when its rank is unknown."""
+        return self.tensor(i).shape
+
+    def value(self, i: int) -> Array | None:
+        """The value of input `i` when it is known: an array of ints/floats/bools, or of dtype object with `Dim`s."""
+        return self.values[i] if i < len(self.values) else None
+
+    def ints(self, i: int) -> list[Any] | None:
+        """The known value of integer input `i` as a flat list of ints and Dims."""
+        v = self.value(i)
+        return None if v is None else [x if not isinstance(x, np.generic) else x.item() for x in v.reshape(-1)]
+
+    def fresh(self, why: str) -> Size:
+        """A new symbol for a size that only the run time knows; `why` becomes part of its name."""
+        if self.new_symbol is None:
+            raise InferError(f"the size of {why} is known only at run time")
+        return self.new_symbol(why)
+
+    def fail(self, cause: str, hint: str = "") -> None:
+        """Say that the node is wrong; raises `InferError`."""
+        raise InferError(cause, hint)
+
+
+_LOCAL = threading.local()
+
+
+def scratch(nbytes: int) -> Array:
+    """The thread's scratch buffer, at least `nbytes` long (uint8). It belongs to the simulator, not to the plan."""
+    buffer: Array | None = getattr(_LOCAL, "buffer", None)
+    if buffer is None or buffer.nbytes < nbytes:
+        buffer = np.empty(nbytes + 64, np.uint8)
+        _LOCAL.buffer = buffer
+    return buffer
+
+
+def scratch_nbytes() -> int:
+    """How large this thread's scratch buffer has become, in bytes."""
+    buffer: Array | None = getattr(_LOCAL, "buffer", None)
+    return 0 if buffer is None else buffer.nbytes
+
+
+@dataclass
+class Call:
+    """One invocation of a kernel.
+
+    `out_types` are the bound types of the outputs where they are known (None for data-dependent ones when folding),
+    `outs` the views at the planned addresses (or None: the kernel allocates), `consts` the values of constant inputs
+    at bind time, `state` whatever the operator's `prepare` made of them.
+    """
+
+    attrs: Mapping[str, Any]
+    out_types: tuple[Type | None, ...] = ()
+    outs: Sequence[Array | None] = ()
+    consts: Mapping[int, Array] = field(default_factory=dict)
+    in_types: tuple[Type | None, ...] = ()
+    state: Any = None
+    bodies: Mapping[str, Callable[[Sequence[Any]], list[Any]]] = field(default_factory=dict)
+    key: tuple[int, int, int] = (0, 0, 0)
+    """(seed, operator id, run number) of random operators."""
+    body: Graph | None = None
+    """The tile program of a fused task."""
+
+    def out(self, i: int = 0) -> Array | None:
+        """The view for output `i`, or None when the kernel is to allocate."""
+        return self.outs[i] if i < len(self.outs) else None
+
+    def at(self, *outs: Array | None) -> Call:
+        """The same call with other output views (calls are shared by the contexts of a session)."""
+        return replace(self, outs=outs)
+
+    def into(self, i: int, shape: tuple[int, ...], dtype: Any) -> Array:
+        """The view for output `i`, or a new array of the given shape and numpy dtype."""
+        view = self.out(i)
+        return np.empty(shape, dtype) if view is None else view
+
+    def scratch(self, shape: tuple[int, ...], dtype: Any, offset: int = 0) -> Array:
+        """A temporary array in the thread's scratch buffer, `offset` bytes in (a multiple of 64)."""
+        dtype = np.dtype(dtype)
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        return scratch(offset + nbytes)[offset : offset + nbytes].view(dtype).reshape(shape)
+
+    def random(self) -> np.random.Generator:
+        """The counter-based generator (Philox) of a random operator, keyed by (seed, operator id, run number)."""
+        seed, op_id, run = self.key
+        return np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), op_id], counter=[run, 0, 0, 0]))
+
+
+InferFn: TypeAlias = "Callable[[Infer], Result]"
+ValueFn: TypeAlias = "Callable[[Infer], Array | None | Sequence[Array | None]]"
+KernelFn: TypeAlias = "Callable[..., Any]"
+PrepareFn: TypeAlias = "Callable[[Call], Any]"
+CostFn: TypeAlias = "Callable[[Infer], Cost]"
+
+
+@dataclass
+class Op:
+    """One operator. `inputs`/`outputs` are names in order; a trailing `?` marks an optional one, `*` a variadic one."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, Attr]
+    flags: Flags
+    engine: Engine
+    bodies: tuple[str, ...] = ()
+    host_inputs: tuple[int, ...] = ()
+    """Inputs that the host reads to launch the task (shapes, axes, pads), rather than the device."""
+    infer_fn: InferFn | None = None
+    value_fn: ValueFn | None = None
+    kernel_fn: KernelFn | None = None
+    prepare_fn: PrepareFn | None = None
+    cost_fn: CostFn | None = None
+    reference: bool = False
+    """Whether the kernel is onnx's reference implementation."""
+
+    def infer(self, fn: InferFn) -> InferFn:
+        """Decorator: the shape and dtype rule."""
+        self.infer_fn = fn
+        return fn
+
+    def value(self, fn: ValueFn) -> ValueFn:
+        """Decorator: value propagation; gets known input values and returns the output's value, or None."""
+        self.value_fn = fn
+        return fn
+
+    def kernel(self, fn: KernelFn) -> KernelFn:
+        """Decorator: the kernel `fn(call, *inputs)`; returns the output array, or a tuple of them."""
+        self.kernel_fn = fn
+        return fn
+
+    def prepare(self, fn: PrepareFn) -> PrepareFn:
+        """Decorator: runs once at bind, with constant inputs and bound types; its result is `call.state`."""
+        self.prepare_fn = fn
+        return fn
+
+    def cost(self, fn: CostFn) -> CostFn:
+        """Decorator: the work of one task. Without it: one vector operation an output element."""
+        self.cost_fn = fn
+        return fn
+
+    @property
+    def variadic(self) -> bool:
+        """Whether the last input may come any number of times."""
+        return bool(self.inputs) and self.inputs[-1].endswith("*")
+
+    @property
+    def min_inputs(self) -> int:
+        """The fewest inputs of a well-formed node."""
+        return max((i + 1 for i, n in enumerate(self.inputs) if not n.endswith(("?", "*"))), default=0)
+
+    @property
+    def max_inputs(self) -> int | None:
+        """The most inputs, None when variadic."""
+        return None if self.variadic else len(self.inputs)
+
+    def attributes(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """All declared attributes with defaults filled in; raises `InferError` when a required one is missing.
+
+        Attributes that are given but not declared are kept: they are the node's own notes.
+        """
+        filled = dict(given)
+        for name, attr in self.attrs.items():
+            if name not in filled:
+                if attr.default is REQUIRED:
+                    raise InferError(f"attribute '{name}' is missing")
+                filled[name] = attr.default
+        return filled
+
+    def work(self, n: Infer, out_types: Sequence[Type | None]) -> Cost:
+        """The cost of one task whose outputs have the given types."""
+        if self.cost_fn is not None:
+            return self.cost_fn(n)
+        if self.flags.alias:
+            return Cost()
+        sizes = [t.elements for t in out_types if isinstance(t, Tensor) and t.shape is not None]
+        return Cost(vector=sizes[0] if sizes else 0)
+
+
+REGISTRY: dict[str, Op] = {}
+"""Every operator whose module has been imported; `atc_py.ops.get` imports what is asked for."""
+
+
+def declare(
+    name: str,
+    *,
+    inputs: str,
+    outputs: str,
+    attrs: Mapping[str, Attr] | None = None,
+    flags: Flags = Flags(),
+    engine: Engine = Engine.AICORE,
+    bodies: tuple[str, ...] = (),
+    host_inputs: tuple[int, ...] = (),
+) -> Op:
+    """Declare operator `name`. `inputs` and `outputs` are space-separated names, e.g. `"X W B?"` or `"data*"`."""
+    op = Op(name, tuple(inputs.split()), tuple(outputs.split()), attrs or {}, flags, engine, bodies, host_inputs)
+    if name in REGISTRY:
+        raise ValueError(f"operator {name} is declared twice")
+    REGISTRY[name] = op
+    return op
+
+
+def elements(t: Type | None) -> Size:
+    """Number of elements of a tensor type, 0 when it is unknown or no tensor."""
+    return prod(t.dims) if isinstance(t, Tensor) and t.shape is not None else 0

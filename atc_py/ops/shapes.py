@@ -1,0 +1,84 @@
+"""Shape rules that many operators share, on ints and Dims alike.
+
+    broadcast((N, 1, 5), (4, 1))   == (N, 4, 5)
+    broadcast((N,), (M,))          == (max(N, M),)       # equal, or one of them is 1: the kernel checks
+    axis(-1, rank=3)               == 2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from atc_py.ir.dims import Dim, Size, dmax, prod
+from atc_py.ops.base import Infer, InferError, Shape
+
+
+def broadcast(*shapes: Shape | None) -> Shape | None:
+    """The multidirectional broadcast of the shapes (ONNX, Broadcasting.md); None when a rank is unknown."""
+    if any(s is None for s in shapes):
+        return None
+    known = [s for s in shapes if s is not None]
+    rank = max((len(s) for s in known), default=0)
+    padded = [(1,) * (rank - len(s)) + s for s in known]
+    return tuple(_broadcast_dim([s[i] for s in padded], known) for i in range(rank))
+
+
+def _broadcast_dim(dims: Sequence[Size], shapes: Sequence[Shape]) -> Size:
+    fixed = {d for d in dims if type(d) is int and d != 1}
+    if len(fixed) > 1:
+        raise InferError(f"shapes {' and '.join(show(s) for s in shapes)} do not broadcast")
+    if fixed:
+        return fixed.pop()
+    symbolic = [d for d in dims if isinstance(d, Dim)]
+    return dmax(*symbolic) if symbolic else 1
+
+
+def show(shape: Shape | None) -> str:
+    """A shape as people write it: `[1, 3, H, W]`."""
+    return "[?]" if shape is None else "[" + ", ".join(str(d) for d in shape) + "]"
+
+
+def axis(value: int, rank: int, what: str = "axis") -> int:
+    """`value` counted from the front; raises `InferError` when it is outside [-rank, rank)."""
+    if not -rank <= value < rank:
+        raise InferError(f"{what} {value} is outside [{-rank}, {rank - 1}] for a tensor of rank {rank}")
+    return value % rank if rank else 0
+
+
+def axes(values: Iterable[int], rank: int) -> list[int]:
+    """Several axes counted from the front; raises `InferError` on repetition."""
+    result = [axis(int(v), rank) for v in values]
+    if len(set(result)) != len(result):
+        raise InferError(f"axes {result} name one dim twice")
+    return result
+
+
+def concrete(n: Infer, i: int) -> list[int] | None:
+    """The known value of input `i` as plain ints, None when it is absent, unknown or symbolic."""
+    values = n.ints(i)
+    if values is None or any(isinstance(v, Dim) for v in values):
+        return None
+    return [int(v) for v in values]
+
+
+def reduced(shape: Shape, over: Sequence[int], keepdims: bool) -> Shape:
+    """The shape after reducing the axes `over` (counted from the front)."""
+    if keepdims:
+        return tuple(1 if i in over else d for i, d in enumerate(shape))
+    return tuple(d for i, d in enumerate(shape) if i not in over)
+
+
+def total(shape: Shape) -> Size:
+    """Number of elements."""
+    return prod(shape)
+
+
+def as_objects(values: Sequence[Any], shape: tuple[int, ...] | None = None) -> np.ndarray[Any, np.dtype[Any]]:
+    """An array of dtype object holding ints and Dims (numpy would otherwise try to interpret them)."""
+    out = np.empty(len(values), dtype=object)
+    for i, v in enumerate(values):
+        out[i] = v
+    return out if shape is None else out.reshape(shape)

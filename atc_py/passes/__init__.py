@@ -1,0 +1,21 @@
+"""Rewrites of graphs: `optimize` makes the canonical graph, `lower` the target's."""
+
+from atc_py.passes.base import Decline, LowerOptions, OptimizeOptions, Outcome, Pass, PassContext
+from atc_py.passes.pipeline import LOWER, OPTIMIZE, lower, optimize, pass_names
+from atc_py.passes.report import Report, Row
+
+__all__ = [
+    "LOWER",
+    "OPTIMIZE",
+    "Decline",
+    "LowerOptions",
+    "OptimizeOptions",
+    "Outcome",
+    "Pass",
+    "PassContext",
+    "Report",
+    "Row",
+    "lower",
+    "optimize",
+    "pass_names",
+]

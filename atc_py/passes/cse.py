@@ -1,0 +1,107 @@
+"""Nodes that compute the same thing become one, and equal constants too.
+
+    a = Exp(x)   b = Exp(x)   y = Add(a, b)          →          a = Exp(x)   y = Add(a, a)
+
+Two nodes are the same when operator, attributes and inputs are; names do not count, and the two operands of a
+commutative operator have no order. Constants are the same when dtype, shape and bytes are. Nodes that draw random
+numbers, have side effects, or hold subgraphs are never merged. When sizes known only at run time are named twice (each
+NonZero gives its count a name of its own), the second name is replaced by the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from atc_py.ir.constants import Blob, Derived, DimVec, Splat
+from atc_py.ir.dims import Size
+from atc_py.ir.graph import Graph, Node
+from atc_py.ir.types import Optional, Sequence, Tensor, Type
+from atc_py.passes.base import PassContext
+from atc_py.passes.known import bare_symbol
+from atc_py.passes.lineage import Lineage
+
+_CONSTANTS = (Blob, Splat, DimVec, Derived)
+
+
+def merge_common(graph: Graph, ctx: PassContext) -> int:
+    """Merge equal nodes and constants; returns how many went."""
+    changed = 0
+    seen: dict[Hashable, Node] = {}
+    with Lineage(graph) as lineage:
+        for node in graph.order():
+            if node.op in ("Data", "NetOutput") or node.subgraphs:
+                continue
+            key = _key(graph, ctx, node)
+            if key is None:
+                continue
+            first = seen.setdefault(key, node)
+            if first is not node and _unify(graph, ctx, first, node):
+                _merge(graph, lineage, first, node)
+                changed += 1
+    return changed
+
+
+def _key(graph: Graph, ctx: PassContext, node: Node) -> Hashable | None:
+    if node.const is not None:
+        return ("Const", node.const.digest, graph.type(node.outputs[0]))
+    flags = ctx.op(node).flags
+    if flags.random or flags.side_effects or flags.control or not flags.deterministic:
+        return None
+    inputs = tuple(node.inputs)
+    if flags.commutative and len(inputs) == 2 and inputs[0] > inputs[1]:
+        inputs = (inputs[1], inputs[0])
+    return (node.op, inputs, len(node.outputs), tuple([(k, attribute_key(v)) for k, v in sorted(node.attrs.items())]))
+
+
+def attribute_key(value: Any) -> Hashable:
+    """A hashable stand-in: equal for equal attributes, different for 0.0 and -0.0."""
+    if type(value) is float:
+        return repr(value)
+    if isinstance(value, tuple):
+        return tuple([attribute_key(v) for v in value]) if value and type(value[0]) is float else value
+    if isinstance(value, _CONSTANTS):
+        return value.digest
+    return value  # type: ignore[no-any-return]
+
+
+def _merge(graph: Graph, lineage: Lineage, first: Node, node: Node) -> None:
+    lineage.adopt(first, node)
+    for old, new in zip(node.outputs, first.outputs, strict=True):
+        mine, kept = graph.values[old], graph.values[new]
+        if mine.name and not kept.name:
+            kept.name = mine.name
+        graph.replace_uses(old, new)
+    graph.remove(node)
+
+
+def _unify(graph: Graph, ctx: PassContext, first: Node, node: Node) -> bool:
+    """Give both nodes' results one type by naming run-time sizes alike; False where the types differ otherwise."""
+    env: dict[str, Size] = {}
+    for a, b in zip(first.outputs, node.outputs, strict=True):
+        if not _match(graph, graph.type(a), graph.type(b), env):
+            return False
+    if env:
+        ctx.bind_symbols(env)
+    return True
+
+
+def _match(graph: Graph, kept: Type, gone: Type, env: dict[str, Size]) -> bool:
+    while isinstance(kept, (Sequence, Optional)) and type(kept) is type(gone):
+        kept, gone = kept.element, gone.element
+    if kept == gone:
+        return True
+    if not (isinstance(kept, Tensor) and isinstance(gone, Tensor)):
+        return False
+    if kept.with_shape(None) != gone.with_shape(None) or kept.shape is None or gone.shape is None:
+        return False
+    if len(kept.shape) != len(gone.shape):
+        return False
+    for a, b in zip(kept.shape, gone.shape):
+        name = bare_symbol(b)
+        if a == b or (name is not None and env.get(name) == a):
+            continue
+        if name is None or name in env or not graph.symbols[name].runtime:
+            return False
+        env[name] = a
+    return True

@@ -1,0 +1,80 @@
+"""What nobody reads goes: nodes that reach no output, and captured values that no body looks at.
+
+    x ─ Relu ─ y                                      x ─ Relu ─ y
+    └─ Exp (read by nobody)                 →
+    If(c; a, b){ a + 1 }{ a - 1 }                     If(c; a){ a + 1 }{ a - 1 }
+
+Graph inputs stay: they are the model's interface. A captured constant is written into the bodies first, so that these
+can be folded. Nodes with side effects stand for something even when their results are not read; no operator has any
+today that reaches no output.
+"""
+
+from __future__ import annotations
+
+from atc_py.ir.constants import Constant
+from atc_py.ir.graph import STRUCTURAL, Graph, Node
+from atc_py.passes.base import PassContext
+
+
+def remove_dead_code(graph: Graph, ctx: PassContext) -> int:
+    """Delete what reaches no output; returns how many nodes, constants not counted, and captures went."""
+    before = _work(graph)
+    graph.prune()
+    changed = before - _work(graph)
+    for node in list(graph.nodes.values()):
+        if node.captures and node.op != "Fused":
+            changed += _constants_into_bodies(graph, node)
+            gone = _drop_unused_captures(graph, node)
+            if gone:
+                graph.prune()
+            changed += gone
+    return changed
+
+
+def _work(graph: Graph) -> int:
+    return sum(1 for node in graph.nodes.values() if node.op not in STRUCTURAL)
+
+
+def _captured(node: Node, body: Graph, i: int) -> int:
+    """The body's value for capture `i` of the node."""
+    return body.inputs[len(body.inputs) - node.captures + i]
+
+
+def _constants_into_bodies(graph: Graph, node: Node) -> int:
+    first = len(node.inputs) - node.captures
+    changed = 0
+    for i in range(node.captures):
+        source = graph.producer(node.inputs[first + i])
+        if source.const is None:
+            continue
+        for body in node.subgraphs.values():
+            inner = _captured(node, body, i)
+            if body.values[inner].uses:
+                body.replace_uses(inner, _copy(body, source, source.const))
+                changed += 1
+    return changed
+
+
+def _copy(body: Graph, source: Node, constant: Constant) -> int:
+    return body.add_const(constant, source.name, source.origin)
+
+
+def _drop_unused_captures(graph: Graph, node: Node) -> int:
+    first = len(node.inputs) - node.captures
+    bodies = list(node.subgraphs.values())
+    keep = [i for i in range(node.captures) if any(b.values[_captured(node, b, i)].uses for b in bodies)]
+    gone = node.captures - len(keep)
+    if not gone:
+        return 0
+    for body in bodies:
+        at = len(body.inputs) - node.captures
+        unused = [body.inputs[at + i] for i in range(node.captures) if i not in keep]
+        body.inputs = [*body.inputs[:at], *(body.inputs[at + i] for i in keep)]
+        for value in unused:
+            body.remove(body.producer(value))
+        for index, value in enumerate(body.inputs):
+            body.producer(value).attrs["index"] = index
+    inputs = [*node.inputs[:first], *(node.inputs[first + i] for i in keep)]
+    node.captures = len(keep)
+    graph.set_inputs(node, inputs)
+    return gone

@@ -1,0 +1,160 @@
+"""The passes, in order; and `optimize` and `lower`, which run them until nothing changes.
+
+    report = optimize(graph)                  # target-independent: the canonical graph
+    report = lower(graph, load("Ascend310P3"))    # now it is this NPU's graph
+
+A pass is run again only when something has changed since it last found nothing to do, so a graph at rest costs one
+look of each pass. Running a pipeline on its own result changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from atc_py.errors import AtcError, Problem, error
+from atc_py.fusion import RULES
+from atc_py.ir.graph import Graph
+from atc_py.ir.symbols import node_symbols
+from atc_py.ir.validate import validate
+from atc_py.passes.activations import recognise_activations
+from atc_py.passes.base import LowerOptions, OptimizeOptions, Outcome, Pass, PassContext, work_nodes
+from atc_py.passes.casts import merge_casts
+from atc_py.passes.cse import merge_common
+from atc_py.passes.dead_code import remove_dead_code
+from atc_py.passes.engines import assign_engines
+from atc_py.passes.fold_affine import fold_affine
+from atc_py.passes.fold_constants import fold_constants
+from atc_py.passes.fuse import fuse_tasks
+from atc_py.passes.identity import remove_identities
+from atc_py.passes.inline_if import inline_ifs
+from atc_py.passes.precision import check_mode, mark_precision
+from atc_py.passes.report import Report, Row
+from atc_py.passes.reshapes import merge_reshapes
+from atc_py.passes.transposes import merge_transposes
+from atc_py.target import Target
+
+OPTIMIZE: tuple[Pass, ...] = (
+    Pass("dead_code", remove_dead_code, 0, "what reaches no output goes"),
+    Pass("inline_if", inline_ifs, 1, "an If with a constant condition becomes its branch"),
+    Pass("identity", remove_identities, 1, "nodes that change nothing go"),
+    Pass("fold_constants", fold_constants, 1, "operators over constants are computed now"),
+    Pass("casts", merge_casts, 1, "chains of casts that lose nothing become one"),
+    Pass("transposes", merge_transposes, 1, "consecutive transposes become one, or none"),
+    Pass("reshapes", merge_reshapes, 1, "chains of Reshape, Squeeze, Unsqueeze and Flatten become one Reshape"),
+    Pass("cse", merge_common, 1, "nodes that compute the same thing become one"),
+    Pass("activations", recognise_activations, 2, "activations written in pieces become one operator"),
+    Pass("fold_affine", fold_affine, 2, "BatchNorm and per-channel constants go into the weights before them"),
+)
+
+LOWER: tuple[Pass, ...] = (
+    Pass("engines", assign_engines, 0, "AI Core, AI CPU or host for each node"),
+    Pass("precision", mark_precision, 0, "the dtype in which each node computes"),
+    Pass("fusion", fuse_tasks, 2, "chains become one task each"),
+)
+
+MAX_ROUNDS = 8
+"""Rounds over a list; rewrites enable each other a few levels deep, and a graph is at rest long before this."""
+
+
+def optimize(graph: Graph, options: OptimizeOptions | None = None) -> Report:
+    """Make the canonical graph, in place. Raises `AtcError` E20001 when a pass fails, E20002 for an unknown name."""
+    options = options or OptimizeOptions()
+    return _run("optimize", OPTIMIZE, PassContext(options, graph))
+
+
+def lower(graph: Graph, target: Target, options: LowerOptions | None = None) -> Report:
+    """Make it the target's graph, in place: engines, precision, fused tasks. Raises `AtcError` E20001 to E20003."""
+    options = options or LowerOptions()
+    check_mode(options.precision_mode)
+    return _run("lower", LOWER, PassContext(options, graph, target))
+
+
+def pass_names() -> tuple[str, ...]:
+    """All names that may be disabled: passes in order, then fusion rules."""
+    return tuple(dict.fromkeys([p.name for p in (*OPTIMIZE, *LOWER)] + [r.name for r in RULES]))
+
+
+def _selected(passes: Sequence[Pass], level: int, disabled: frozenset[str]) -> list[Pass]:
+    if level not in (0, 1, 2, 3):
+        raise error("E20002", "--opt-level", f"there is no level {level}", "the levels are O0, O1, O2 and O3")
+    names = pass_names()
+    for name in sorted(disabled - set(names)):
+        near = get_close_matches(name, names, 1)
+        hint = f"did you mean '{near[0]}'?" if near else f"the passes are {', '.join(names)}"
+        raise error("E20002", "--disable-pass", f"there is no pass '{name}'", hint)
+    return [p for p in passes if p.level <= level and p.name not in disabled]
+
+
+class _Progress:
+    """What one pass has done so far. `clean_at`: the number of changes after which it last found nothing to do."""
+
+    def __init__(self, nodes: int) -> None:
+        self.before = nodes
+        self.changed = self.removed = 0
+        self.clean_at = -1
+        self.outcome = Outcome()
+
+    def row(self, stage: str, name: str) -> Row:
+        """The report's row."""
+        declined = tuple(dict.fromkeys(d for _, d in self.outcome.declined))
+        return Row(stage, name, self.before, self.before - self.removed, self.changed, declined)
+
+
+def _run(stage: str, passes: Sequence[Pass], ctx: PassContext) -> Report:
+    selected = _selected(passes, ctx.options.level, ctx.options.disabled)
+    progress: dict[str, _Progress] = {}
+    ran: list[str] = []
+    nodes = work_nodes(ctx.root)
+    changes, settled = 0, False
+    for _ in range(MAX_ROUNDS):
+        at_start = changes
+        for p in selected:
+            done = progress.setdefault(p.name, _Progress(nodes))
+            if done.clean_at == changes:
+                continue
+            done.outcome = _guarded(p, ctx, ran)
+            ran.append(p.name)
+            if done.outcome.changed:
+                changes += 1
+                before, nodes = nodes, work_nodes(ctx.root)
+                done.changed += done.outcome.changed
+                done.removed += before - nodes
+            else:
+                done.clean_at = changes
+        settled = changes == at_start
+        if settled:
+            break
+    for done in progress.values():
+        for node, decline in done.outcome.declined:
+            node.note(f"{decline.rule}: {decline.reason}")
+    _forget_symbols(ctx.root)
+    return Report(tuple(progress[p.name].row(stage, p.name) for p in selected), settled)
+
+
+def _guarded(p: Pass, ctx: PassContext, ran: Sequence[str]) -> Outcome:
+    """Run a pass; its errors, and under `debug` those of the graph that it leaves, name the passes that ran before."""
+    before = ", ".join(dict.fromkeys(ran)) or "none"
+    try:
+        outcome = p.run(ctx)
+        if ctx.options.debug:
+            validate(ctx.root)
+    except AtcError as e:
+        hint = f"passes that had run: {before}"
+        problems = [Problem(q.code, q.place, f"in pass '{p.name}': {q.cause}", hint) for q in e.problems]
+        raise AtcError(*problems) from e
+    except Exception as e:
+        cause = f"{type(e).__name__}: {e}; passes that had run: {before}"
+        raise error("E20001", f"pass '{p.name}'", cause, f"--disable-pass {p.name} leaves it out") from e
+    return outcome
+
+
+def _forget_symbols(root: Graph) -> None:
+    """Forget run-time symbols that nothing speaks of any more."""
+    runtime = [name for name, r in root.symbols.items() if r.runtime]
+    if not runtime:
+        return
+    used = {s for graph in root.walk() for node in graph.nodes.values() for s in node_symbols(graph, node)}
+    for name in runtime:
+        if name not in used:
+            del root.symbols[name]

@@ -1,0 +1,1 @@
+"""The Plan: all that the device needs to run a model, and nothing more."""

@@ -1,0 +1,98 @@
+"""What came of a conversion: the figures of `atc_py.emit.summary` as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from atc_py.report import numbers as n
+from atc_py.report.screen import cell, pairs, printable, table
+
+_ENGINES = {"aicore": "AI Core", "aicpu": "AI CPU", "host": "host"}
+
+
+def stage_line(name: str, elapsed: float) -> Text:
+    """One line of progress: a stage and how long it took."""
+    line = Text("  ")
+    line.append(f"{name:<10}", style="bold")
+    line.append(f"{n.seconds(elapsed):>9}", style="dim")
+    return line
+
+
+def conversion(figures: Mapping[str, Any], reference_nodes: Sequence[str] = ()) -> RenderableType:
+    """The figures of a conversion; `reference_nodes` are ONNX nodes that run with onnx's reference implementation."""
+    memory = figures["memory"]
+    before_after = table(
+        ["", ">before", ">after"],
+        [
+            ["nodes", n.count(figures["nodes"]["before"]), n.count(figures["nodes"]["after"])],
+            ["tensors", n.count(figures["tensors"]["before"]), n.count(figures["tensors"]["after"])],
+            ["bytes of tensors", n.nbytes(memory["sum_before"]), n.nbytes(memory["sum_after"])],
+        ],
+    )
+    rows: list[tuple[str, object]] = [
+        ("target", f"{figures['soc_version']}, {figures['opt_level']}, precision {figures['precision_mode']}"),
+        ("tasks", tasks_text(figures)),
+        ("engines", engines_text(figures["engines"])),
+        ("arena", arena_text(memory)),
+        ("weights", n.nbytes(memory["weights"])),
+        ("workspace", n.nbytes(memory["workspace"])),
+        ("hint", hint_text(figures["hint"])),
+        ("needs onnx", ", ".join(reference_nodes) if reference_nodes else ""),
+        *ports_rows("input", figures["inputs"]),
+        *ports_rows("output", figures["outputs"]),
+    ]
+    return Group(before_after, Text(), pairs(rows))
+
+
+def tasks_text(figures: Mapping[str, Any]) -> str:
+    """`45 tasks on 1 stream, 0 events`."""
+    on = n.plural(figures["streams"], "stream")
+    return f"{n.count(figures['tasks'])} on {on}, {n.plural(figures['events'], 'event')}"
+
+
+def engines_text(engines: Mapping[str, int]) -> str:
+    """`AI Core 44, AI CPU 1, host 0`."""
+    return ", ".join(f"{label} {n.count(engines[key])}" for key, label in _ENGINES.items())
+
+
+def arena_text(memory: Mapping[str, Any]) -> str:
+    """The arena's peak against one buffer a tensor and against the lower bound."""
+    arena, total, bound = memory["arena"], memory["sum_after"], memory["lower_bound"]
+    text = n.nbytes(arena)
+    if total:
+        text += f", {n.percent(arena, total)} of one buffer a tensor"
+    if bound:
+        text += ", at the lower bound" if arena == bound else f", lower bound {n.nbytes(bound)}"
+    return text
+
+
+def hint_text(hint: Mapping[str, int] | None) -> str:
+    """The symbol values at which the figures of a template were evaluated."""
+    if hint is None:
+        return ""
+    values = ", ".join(f"{name} = {value}" for name, value in hint.items())
+    return f"sizes evaluated at {values or 'no symbols'}"
+
+
+def port_text(port: Mapping[str, Any]) -> str:
+    """`x  float32[1, 3, 32, 32]`."""
+    return f"{port['name']}  {port['dtype']}{n.shape(port['shape']) if port['shape'] is not None else '[?]'}"
+
+
+def ports_rows(label: str, ports: Iterable[Mapping[str, Any]]) -> list[tuple[str, object]]:
+    """One row a port, the label on the first."""
+    found = list(ports)
+    first = f"{label}s" if len(found) != 1 else label
+    return [(first if i == 0 else "", cell(port_text(p))) for i, p in enumerate(found)]
+
+
+def file_line(path: str, size: int) -> Text:
+    """The last line: what was written."""
+    line = Text("wrote ")
+    line.append(printable(path), style="bold green")
+    line.append(f", {n.nbytes(size)}")
+    return line

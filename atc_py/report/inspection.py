@@ -1,0 +1,128 @@
+"""An OM or ONNX file for people: header, ports, figures, histogram, partitions, tasks, weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from atc_py.report import conversion as c
+from atc_py.report import numbers as n
+from atc_py.report.screen import pairs, table
+
+
+def overview(facts: Mapping[str, Any]) -> RenderableType:
+    """An OM of ours: everything that fits one screen."""
+    memory = facts["memory"]
+    head = pairs(
+        [
+            ("model", facts["name"]),
+            ("file", f"{facts['file']['path']}, {n.nbytes(facts['file']['bytes'])}"),
+            ("target", f"{facts['soc_version']}, {facts['opt_level']}, precision {facts['precision_mode']}"),
+            ("shapes", "static" if facts["hint"] is None else f"symbolic; {c.hint_text(facts['hint'])}"),
+            *c.ports_rows("input", facts["inputs"]),
+            *c.ports_rows("output", facts["outputs"]),
+            ("nodes", f"{n.count(facts['nodes']['before'])} → {n.count(facts['nodes']['after'])}"),
+            ("tasks", c.tasks_text(facts)),
+            ("engines", c.engines_text(facts["engines"])),
+            ("arena", c.arena_text(memory)),
+            ("weights", n.nbytes(memory["weights"])),
+            ("recompiles", "yes" if facts["canonical"] else "no, it was written with --canonical=off"),
+            ("needs onnx", needs_onnx(facts["needs_onnx"])),
+        ]
+    )
+    parts = [head, Text(), histogram(facts["op_histogram"]), Text(), partitions(facts["partitions"])]
+    return Group(*parts)
+
+
+def needs_onnx(tasks: Sequence[Mapping[str, Any]]) -> str:
+    """Tasks that run with onnx's reference implementation, so that running the file imports onnx."""
+    return ", ".join(f"task {t['id']} {t['kernel']} '{t['name']}'" for t in tasks)
+
+
+def foreign(facts: Mapping[str, Any]) -> RenderableType:
+    """An OM of another compiler: what the container and MODEL_DEF tell."""
+    head = pairs(
+        [
+            ("model", facts["name"]),
+            ("file", f"{facts['file']['path']}, {n.nbytes(facts['file']['bytes'])}"),
+            ("origin", "another compiler; it holds no plan of atc-py, so it can be inspected but not run here"),
+            *((key, value) for key, value in facts["attributes"].items()),
+        ]
+    )
+    parts: list[RenderableType] = [head, Text()]
+    if facts["op_histogram"]:
+        parts += [histogram(facts["op_histogram"]), Text()]
+    return Group(*parts, partitions(facts["partitions"]))
+
+
+def onnx_overview(facts: Mapping[str, Any]) -> RenderableType:
+    """An ONNX model."""
+    symbols = [f"{s} in {r['low']}–{'∞' if r['high'] is None else r['high']}" for s, r in facts["symbols"].items()]
+    head = pairs(
+        [
+            ("model", facts["name"]),
+            ("file", f"{facts['file']['path']}, {n.nbytes(facts['file']['bytes'])}"),
+            *((key.replace("_", " "), value) for key, value in facts["properties"].items()),
+            *c.ports_rows("input", facts["inputs"]),
+            *c.ports_rows("output", facts["outputs"]),
+            ("symbols", ", ".join(symbols)),
+            ("nodes", n.count(sum(facts["op_histogram"].values()))),
+            ("weights", f"{n.count(facts['initializers'])} tensors, {n.nbytes(facts['weights'])}"),
+            ("unsupported", "none" if facts["supported"] else ", ".join(facts["unsupported"])),
+        ]
+    )
+    return Group(head, Text(), histogram(facts["op_histogram"]))
+
+
+def histogram(counts: Mapping[str, int]) -> RenderableType:
+    """Operators and how often they occur, the most frequent first."""
+    most = max(counts.values(), default=1)
+    rows = [[name, n.count(k), "█" * max(1, round(24 * k / most))] for name, k in counts.items()]
+    return table(["operator", ">count", ""], rows)
+
+
+def partitions(parts: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """The file's partitions in file order."""
+    rows = [[p["name"], n.hexadecimal(p["offset"]), n.nbytes(p["bytes"])] for p in parts]
+    return table(["partition", ">offset", ">size"], rows)
+
+
+def task_table(tasks: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """The plan's tasks: where each runs, what it reads and writes, and which ONNX nodes it stands for."""
+    rows = [
+        [
+            t["id"],
+            t["kernel"],
+            t["engine"],
+            t["stream"],
+            "\n".join(_operand(o) for o in t["inputs"]),
+            "\n".join(_operand(o) for o in t["outputs"]),
+            n.nbytes(t["bytes"]),
+            ", ".join(t["origin"]),
+        ]
+        for t in tasks
+    ]
+    return table([">id", "kernel", "engine", ">stream", "reads", "writes", ">bytes", "ONNX nodes"], rows, "tasks")
+
+
+def _operand(operand: Mapping[str, Any] | None) -> str:
+    if operand is None:
+        return "–"
+    if operand["space"] == "host value":
+        return f"host {operand['text']}"
+    where = operand["space"] + ("" if operand["port"] is None else str(operand["port"]))
+    if operand["address"] is not None:
+        where += f"+0x{operand['address']:x}"
+    return f"{where} {operand['text'].replace(', ', ',')}"
+
+
+def weight_table(weights: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """The constants of the weights space."""
+    rows = [
+        [w["name"], w["kind"], w["dtype"], n.shape(w["shape"]), n.nbytes(w["bytes"]), n.hexadecimal(w["offset"])]
+        for w in weights
+    ]
+    return table(["constant", "kind", "dtype", "shape", ">size", ">offset"], rows, "weights")

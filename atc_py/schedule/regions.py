@@ -1,0 +1,211 @@
+"""Steps become tasks and regions.
+
+A run of tasks is one `Static` region; a task that finds out a size is a `Host` step between two; a node with bodies is an
+`If`, `Loop` or `Scan` with the regions of its bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from atc_py.ir.constants import Constant, DimVec
+from atc_py.ir.dims import symbols_of
+from atc_py.ir.graph import ABSENT, Graph
+from atc_py.ir.types import DType, Tensor
+from atc_py.ops.build import lookup
+from atc_py.plan.types import Access, Carried, Collected, Host, If, Loop, Operand, Region, Scan, Static, Task
+from atc_py.schedule.frames import Frame, Step
+from atc_py.schedule.places import carried, carried_inputs
+from atc_py.schedule.pool import Pool
+
+
+class _Numbers:
+    """Task numbers, in order over all regions."""
+
+    def __init__(self) -> None:
+        self.next = 0
+
+    def take(self) -> int:
+        self.next += 1
+        return self.next - 1
+
+
+def regions(pool: Pool, frame: Frame) -> tuple[Region, ...]:
+    """The regions of a frame and of the frames inside it."""
+    return _regions(pool, frame, _Numbers())
+
+
+def _regions(pool: Pool, frame: Frame, numbers: _Numbers) -> tuple[Region, ...]:
+    found: list[Region] = []
+    run: list[Task] = []
+    for node in frame.nodes:
+        step = frame.steps.get(node.id)
+        if step is None:
+            continue
+        if not step.bodies:
+            task = _task(pool, frame, step, numbers.take())
+            if not task.binds:
+                run.append(task)
+                continue
+        if run:
+            found.append(Static(tuple(run)))
+            run = []
+        found.append(_region(pool, frame, step, numbers) if step.bodies else Host(task))
+    if run or not found:
+        found.append(Static(tuple(run)))
+    return tuple(found)
+
+
+def _task(pool: Pool, frame: Frame, step: Step, number: int) -> Task:
+    node = step.node
+    op = lookup(node.op, node.attrs)
+    inputs: list[Operand | None] = []
+    host_values: dict[int, int] = {}
+    for i, value in enumerate(node.inputs):
+        constant = None if value == ABSENT else pool.places.constants.get(frame.vid(value))
+        if value == ABSENT:
+            inputs.append(None)
+        elif constant is not None and (i in op.host_inputs or read_by_host(constant)):
+            host_values[i] = pool.constant(constant)
+            inputs.append(None)
+        else:
+            inputs.append(pool.operand(frame.vid(value), Access.READ))
+    outputs = tuple(pool.operand(frame.vid(v), Access.WRITE) for v in node.outputs)
+    return Task(
+        id=number,
+        kernel=node.op,
+        name=node.name or f"{node.op}_{number}",
+        inputs=tuple(inputs),
+        outputs=outputs,
+        attrs=dict(node.attrs),
+        body=_tile_program(node.subgraphs),
+        host_values=host_values,
+        engine=node.engine or op.engine.value,
+        priority=node.priority,
+        origin=node.origin,
+        binds=_binds(pool, outputs),
+    )
+
+
+def _tile_program(subgraphs: dict[str, Graph]) -> Graph | None:
+    return subgraphs.get("body")
+
+
+def read_by_host(constant: Constant) -> bool:
+    """Whether a constant has no bytes on the device: dims and strings."""
+    return isinstance(constant, DimVec) or constant.dtype is DType.STRING
+
+
+def _binds(pool: Pool, outputs: Sequence[Operand]) -> tuple[tuple[str, int, int], ...]:
+    """Run-time symbols that the outputs are the first to have as a whole dim."""
+    found: list[tuple[str, int, int]] = []
+    for i, operand in enumerate(outputs):
+        if not isinstance(operand.type, Tensor) or operand.type.shape is None:
+            continue
+        for axis, dim in enumerate(operand.type.shape):
+            name = whole_symbol(dim)
+            if name is not None and name not in pool.bound:
+                pool.bound.add(name)
+                found.append((name, i, axis))
+    return tuple(found)
+
+
+def whole_symbol(dim: object) -> str | None:
+    """The symbol's name when a dim is nothing but a symbol."""
+    from atc_py.ir.dims import Dim, symbol
+
+    names = symbols_of(dim) if isinstance(dim, Dim) else ()
+    return names[0] if len(names) == 1 and dim == symbol(names[0]) else None
+
+
+def _region(pool: Pool, frame: Frame, step: Step, numbers: _Numbers) -> Region:
+    if step.node.op == "If":
+        return _if(pool, frame, step, numbers)
+    return _loop(pool, frame, step, numbers) if step.node.op == "Loop" else _scan(pool, frame, step, numbers)
+
+
+def _read(pool: Pool, frame: Frame, value: int) -> Operand | None:
+    return None if value == ABSENT else pool.operand(frame.vid(value), Access.READ)
+
+
+def _if(pool: Pool, frame: Frame, step: Step, numbers: _Numbers) -> If:
+    node = step.node
+    predicate = pool.operand(frame.vid(node.inputs[0]), Access.READ)
+    outputs = tuple(pool.operand(frame.vid(v), Access.WRITE) for v in node.outputs)
+    then_branch = _regions(pool, step.bodies["then_branch"], numbers)
+    else_branch = _regions(pool, step.bodies["else_branch"], numbers)
+    return If(predicate, then_branch, else_branch, node.origin, outputs)
+
+
+def _states(pool: Pool, frame: Frame, step: Step, body: Frame, results: Sequence[int]) -> tuple[Carried, ...]:
+    positions, _ = carried_inputs(step)
+    pairs = carried(step, body)
+    return tuple(
+        Carried(
+            pool.operand(frame.vid(step.node.inputs[p]), Access.READ),
+            pool.operand(body.vid(inner), Access.UPDATE),
+            pool.operand(body.vid(result), Access.READ),
+        )
+        for p, (_, inner), result in zip(positions, pairs, results, strict=True)
+    )
+
+
+def _stacks(
+    pool: Pool, frame: Frame, step: Step, body: Frame, items: Sequence[int], layout: Sequence[tuple[int, bool]]
+) -> tuple[Collected, ...]:
+    stacks = step.node.outputs[len(step.node.outputs) - len(items) :] if items else []
+    return tuple(
+        Collected(
+            pool.operand(body.vid(item), Access.READ), pool.operand(frame.vid(stack), Access.WRITE), axis, reverse
+        )
+        for item, stack, (axis, reverse) in zip(items, stacks, layout, strict=True)
+    )
+
+
+def _loop(pool: Pool, frame: Frame, step: Step, numbers: _Numbers) -> Loop:
+    node, body = step.node, step.bodies["body"]
+    count = len(carried_inputs(step)[0])
+    condition, *results = body.graph.outputs
+    items = results[count:]
+    return Loop(
+        trips=_read(pool, frame, node.inputs[0]) if node.inputs else None,
+        condition=_read(pool, frame, node.inputs[1]) if len(node.inputs) > 1 else None,
+        counter=pool.operand(body.vid(body.graph.inputs[0]), Access.WRITE),
+        state_condition=pool.operand(body.vid(body.graph.inputs[1]), Access.WRITE),
+        next_condition=pool.operand(body.vid(condition), Access.READ),
+        carried=_states(pool, frame, step, body, results[:count]),
+        collected=_stacks(pool, frame, step, body, items, [(0, False)] * len(items)),
+        body=_regions(pool, body, numbers),
+        origin=node.origin,
+        outputs=tuple(pool.operand(frame.vid(v), Access.WRITE) for v in node.outputs),
+    )
+
+
+def _scan(pool: Pool, frame: Frame, step: Step, numbers: _Numbers) -> Scan:
+    node, body = step.node, step.bodies["body"]
+    positions, _ = carried_inputs(step)
+    states, slices = len(positions), node.attrs["num_scan_inputs"]
+    axes = node.attrs.get("scan_input_axes") or (0,) * slices
+    backwards = node.attrs.get("scan_input_directions") or (0,) * slices
+    sliced = tuple(
+        (
+            pool.operand(frame.vid(node.inputs[states + k]), Access.READ),
+            pool.operand(body.vid(body.graph.inputs[states + k]), Access.WRITE),
+            int(axes[k]),
+            bool(backwards[k]),
+        )
+        for k in range(slices)
+    )
+    results = body.graph.outputs
+    items = results[states:]
+    out_axes = node.attrs.get("scan_output_axes") or (0,) * len(items)
+    out_backwards = node.attrs.get("scan_output_directions") or (0,) * len(items)
+    layout = [(int(a), bool(b)) for a, b in zip(out_axes, out_backwards, strict=True)]
+    return Scan(
+        sliced=sliced,
+        carried=_states(pool, frame, step, body, results[:states]),
+        collected=_stacks(pool, frame, step, body, items, layout),
+        body=_regions(pool, body, numbers),
+        origin=node.origin,
+        outputs=tuple(pool.operand(frame.vid(v), Access.WRITE) for v in node.outputs),
+    )

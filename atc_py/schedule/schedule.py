@@ -1,0 +1,81 @@
+"""`schedule`: order, places, tasks and regions, and for a static graph the addresses.
+
+Input: a lowered graph (each node has an engine). Output: a Plan that `atc_py.plan.verify` can prove and
+`atc_py.npu` can run. One stream; the order is the graph's canonical one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from atc_py.ir.dims import symbols_of
+from atc_py.ir.graph import Graph
+from atc_py.ir.types import Tensor
+from atc_py.memory import bind
+from atc_py.plan.types import Plan, Space
+from atc_py.schedule.frames import insert_copies, lay_out
+from atc_py.schedule.places import place
+from atc_py.schedule.pool import Pool
+from atc_py.schedule.regions import regions
+
+
+@dataclass(frozen=True)
+class ScheduleOptions:
+    """`target` is the SoC's name; `hint` gives each symbol the value at which figures are evaluated."""
+
+    target: str = "Ascend310P3"
+    hint: Mapping[str, int] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def default_hint(graph: Graph, given: Mapping[str, int] | None = None) -> dict[str, int]:
+    """A value for each symbol: what is given, else 1 for a batch (axis 0 of an input), else 16, within its range."""
+    batch = {
+        s
+        for v in graph.inputs
+        if isinstance(t := graph.type(v), Tensor) and t.shape
+        for s in symbols_of(t.shape[0])
+    }
+    hint: dict[str, int] = {}
+    for name, range_ in graph.symbols.items():
+        if range_.runtime:
+            continue
+        value = (given or {}).get(name, 1 if name in batch else 16)
+        hint[name] = max(range_.lo, value if range_.hi is None else min(value, range_.hi))
+    return hint
+
+
+def schedule(graph: Graph, options: ScheduleOptions | None = None) -> Plan:
+    """Make the plan of a lowered graph; the graph gets copies where two outputs would share bytes."""
+    options = options or ScheduleOptions()
+    insert_copies(graph)
+    frame, _ = lay_out(graph)
+    places = place(frame)
+    pool = Pool(places, graph.symbols)
+    body = regions(pool, frame)
+    inputs = pool.ports(graph.inputs, [graph.values[v].name for v in graph.inputs])
+    outputs = pool.ports(graph.outputs, graph.output_names)
+    weights_nbytes = pool.place_weights()
+    static = all(r.runtime for r in graph.symbols.values())
+    plan = Plan(
+        target=options.target,
+        symbols=dict(graph.symbols),
+        buffers=tuple(pool.buffers),
+        constants=tuple(pool.constants),
+        inputs=inputs,
+        outputs=outputs,
+        regions=body,
+        weights_nbytes=weights_nbytes,
+        options=dict(options.options),
+        hint=None if static else {s: v for s, v in options.hint.items() if s in graph.symbols},
+        aliases=tuple(a for a in places.aliases if pool.has_buffer(a.value)),
+        initial=pool.initial(),
+    )
+    return _bound(plan) if static else plan
+
+
+def _bound(plan: Plan) -> Plan:
+    binding = bind(plan)
+    buffers = tuple(replace(b, offset=binding.offsets[b.id]) if b.space is Space.ARENA else b for b in plan.buffers)
+    return replace(plan, buffers=buffers, arena=binding.arena)

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from onnx import helper
+
+from atc_py.ops import get
+from tests.cli.helpers import FLOAT, MODELS, atc, codes, model, save, valid
+
+FLAGS = ["--graph", "--memory", "--tasks", "--weights"]
+
+
+@pytest.mark.parametrize("name", ["small_cnn", "small_transformer"])
+def test_json_has_the_figures_of_convert_and_fits_the_schema(name: str, convert: Callable[..., Path]) -> None:
+    path = convert(name)
+    facts = valid(atc("inspect", path, "--json").stdout, "inspect")
+    again = path.with_name("again.om")
+    figures = valid(atc("convert", MODELS / f"{name}.onnx", "-o", again, "--json").stdout, "convert")
+    again.unlink()
+    shared = {k: v for k, v in figures.items() if k not in ("file", "stages", "warnings")}
+    assert {k: facts[k] for k in shared} == shared
+
+
+def test_everything_at_once_fits_the_schema(om: Path, template: Path) -> None:
+    for path in (om, template):
+        facts = valid(atc("inspect", path, *FLAGS, "--json").stdout, "inspect")
+        assert len(facts["task_list"]) == facts["tasks"]
+        assert all(t["origin"] for t in facts["task_list"])
+        assert sum(facts["op_histogram"].values()) == facts["tasks"]
+        assert facts["graph"].startswith('graph "small_cnn"')
+        assert {c["name"] for c in facts["constants"]} >= {"stem.weight", "fc.bias"}
+
+
+def test_the_memory_map_agrees_with_the_tasks(om: Path) -> None:
+    facts = valid(atc("inspect", om, *FLAGS, "--json").stdout, "inspect")
+    arena = [b for b in facts["memory_map"]["buffers"] if b["space"] == "arena"]
+    assert (
+        max(b["offset"] + b["bytes"] for b in arena)
+        <= facts["memory_map"]["spaces"]["arena"]
+        == facts["memory"]["arena"]
+    )
+    for position, task in enumerate(facts["task_list"]):
+        for operand in [*task["inputs"], *task["outputs"]]:
+            if operand is not None and operand["space"] == "arena":
+                [home] = [
+                    b
+                    for b in arena
+                    if b["first"] <= position <= b["last"]
+                    and b["offset"] <= operand["address"] < b["offset"] + max(b["bytes"], 1)
+                ]
+                assert operand["address"] + operand["bytes"] <= home["offset"] + home["bytes"]
+
+
+def test_text_of_each_part(om: Path) -> None:
+    overview = atc("inspect", om).stdout
+    for word in (
+        "small_cnn",
+        "Ascend310P3",
+        "probabilities",
+        "AI Core",
+        "PLAN_TABLE",
+        "Conv+Relu",
+        "at the lower bound",
+    ):
+        assert word in overview
+    assert "arena" in atc("inspect", om, "--memory").stdout and "│" in atc("inspect", om, "--memory").stdout
+    assert "stem.conv" in atc("inspect", om, "--tasks").stdout
+    assert "fc.weight" in atc("inspect", om, "--weights").stdout
+    assert atc("inspect", om, "--graph").stdout.startswith("graph ")
+
+
+@pytest.mark.parametrize("name", ["small_cnn", "small_transformer"])
+def test_onnx_files_too(name: str) -> None:
+    facts = valid(atc("inspect", MODELS / f"{name}.onnx", "--json").stdout, "inspect")
+    assert facts["supported"] and facts["inputs"] and facts["outputs"] and facts["op_histogram"]
+    assert name in atc("inspect", MODELS / f"{name}.onnx").stdout
+
+
+def test_unsupported_operators_of_an_onnx_file_are_listed(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Foo", ["x"], ["y"], name="foo", domain="my.own")]
+    path = save(model(nodes, {"x": (FLOAT, ["N", 2])}, ["y"]), tmp_path / "m.onnx")
+    facts = valid(atc("inspect", path, "--json").stdout, "inspect")
+    assert not facts["supported"] and "Foo" in facts["unsupported"][0]
+    assert facts["inputs"][0] == {"name": "x", "dtype": "float", "shape": ["N", 2]}
+    assert "Foo" in atc("inspect", path).stdout
+
+
+def test_tasks_that_need_onnx_are_named(tmp_path: Path) -> None:
+    kinds = {"Binarizer": {}, "Normalizer": {"norm": "L2"}, "Scaler": {"scale": [2.0], "offset": [0.0]}}
+    kind = next((k for k in kinds if get(f"ai.onnx.ml::{k}") is None), None)
+    if kind is None:
+        pytest.skip("all of these operators have kernels of their own")
+    node = helper.make_node(kind, ["x"], ["y"], name="borrowed", domain="ai.onnx.ml", **kinds[kind])
+    path = save(model([node], {"x": (FLOAT, [2, 2])}, ["y"]), tmp_path / "m.onnx")
+    result = atc("convert", path, "-o", tmp_path / "m.om")
+    assert result.exit_code == 0, result.output
+    assert "needs onnx" in result.stdout and "borrowed" in result.stdout
+    facts = valid(atc("inspect", tmp_path / "m.om", "--json").stdout, "inspect")
+    assert [t["kernel"] for t in facts["needs_onnx"]] == [f"ai.onnx.ml::{kind}"] and facts["engines"]["aicpu"] == 1
+    assert "needs onnx" in atc("inspect", tmp_path / "m.om").stdout
+    assert atc("run", tmp_path / "m.om").exit_code == 0
+
+
+def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    node = helper.make_node("Relu", ["\x1b[31mx"], ["y\x07[bold]"])
+    path = save(model([node], {"\x1b[31mx": (FLOAT, [2])}, ["y\x07[bold]"]), tmp_path / "m.onnx")
+    for args in (
+        ["inspect", path],
+        ["convert", path, "-o", tmp_path / "m.om"],
+        ["inspect", tmp_path / "m.om", "--tasks"],
+    ):
+        result = atc(*args)
+        assert result.exit_code == 0, result.output
+        assert "\x1b" not in result.output and "\x07" not in result.output
+
+
+def test_damaged_onnx_files_are_errors(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"nothing")
+    assert codes(atc("inspect", tmp_path / "m.onnx", "--json")) == ["E16101"]
+    assert codes(atc("inspect", tmp_path / "none.onnx", "--json")) == ["E13000"]

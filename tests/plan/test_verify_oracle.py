@@ -1,0 +1,194 @@
+"""The verifier against a second opinion: random good plans, then the same with one thing changed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from atc_py.errors import AtcError
+from atc_py.ir.types import DType, Tensor
+from atc_py.memory import Block, bind, plan_memory
+from atc_py.plan.text import print_plan
+from atc_py.plan.types import Access, Alias, Buffer, Operand, Plan, Port, Space, Static, Task
+from atc_py.plan.verify import verify
+from tests.plan.oracle import Rejected, elements, flat, judge
+
+
+def good_plan(rng: random.Random) -> Plan:
+    """A chain of a few tasks with some reuse, work in place, views, strides, and streams ordered by events."""
+    streams, count = rng.choice([1, 2, 3]), rng.randint(2, 6)
+    shapes = [(rng.randint(1, 3), rng.randint(1, 4)) for _ in range(count + 1)]
+    shapes[1:] = [shapes[0] if rng.random() < 0.6 else s for s in shapes[1:]]
+    types = [Tensor(DType.FLOAT32, s) for s in shapes]
+    reads = [rng.choices(range(k), k=rng.choice([1, 1, 2])) for k in range(1, count + 1)]
+    last = {v: k for k, r in enumerate(reads) for v in r}
+    where = {0: 0, count: 1}
+    in_place: dict[int, bool] = {}
+    blocks: list[Block] = []
+    owner: list[int] = []
+    for k, r in enumerate(reads):
+        v = k + 1
+        source = r[0]
+        merge = len(r) == 1 and v != count and where[source] > 1 and last[source] == k and types[v] == types[source]
+        in_place[v] = merge and rng.random() < 0.7
+        if v == count:
+            continue
+        if in_place[v]:
+            where[v] = where[source]
+            b = blocks[where[v] - 2]
+            blocks[where[v] - 2] = replace(b, last=max(b.last, last.get(v, k)))
+        else:
+            where[v] = len(blocks) + 2
+            nbytes = 4 * shapes[v][0] * shapes[v][1]
+            blocks.append(Block(k, last.get(v, k), -(-nbytes // 512) * 512))
+            owner.append(v)
+    offsets, peak = plan_memory(blocks)
+    sizes = [types[v].nbytes for v in (0, count, *owner)]
+    buffers = [Buffer(0, Space.INPUT, sizes[0], 0, 0), Buffer(1, Space.OUTPUT, sizes[1], 0, 0)]
+    buffers += [Buffer(k + 2, Space.ARENA, sizes[k + 2], offset) for k, offset in enumerate(offsets)]
+    aliases = [Alias(100 + v, v) for v in range(count) if rng.random() < 0.3]
+    named = {a.source: a.value for a in aliases}
+    tasks = []
+    for k, r in enumerate(reads):
+        ids = [named[v] if v in named and rng.random() < 0.5 else v for v in r]
+        inputs = tuple(Operand(i, Access.READ, where[v], types[v]) for i, v in zip(ids, r))
+        output = Operand(k + 1, Access.WRITE, where[k + 1], types[k + 1])
+        kernel = "Relu" if len(r) == 1 else "Concat"
+        tasks.append(Task(k, kernel, f"t{k}", inputs, (output,), stream=rng.randrange(streams)))
+    ports = ((Port("x", types[0], 0, 0),), (Port("y", types[count], 1, count),))
+    plan = Plan("t", {}, tuple(buffers), (), *ports, (), 0, peak, streams, count, aliases=tuple(aliases))
+    return with_tasks(plan, synchronised(plan, tasks))
+
+
+def synchronised(plan: Plan, tasks: list[Task]) -> list[Task]:
+    """Every task records an event and waits for those that it shares bytes with on other streams."""
+    touched = [{b for o in t.operands() for b in flat(elements(plan, o))} for t in tasks]
+    found = []
+    for k, t in enumerate(tasks):
+        waits = [i for i in range(k) if tasks[i].stream != t.stream and touched[i] & touched[k]]
+        found.append(replace(t, waits=tuple(waits), records=(k,)))
+    return found
+
+
+def tasks_of(plan: Plan) -> list[Task]:
+    return list(plan.tasks())
+
+
+def with_tasks(plan: Plan, tasks: list[Task]) -> Plan:
+    return replace(plan, regions=(Static(tuple(tasks)),))
+
+
+def with_buffer(plan: Plan, number: int, **changes: object) -> Plan:
+    pieces = list(plan.buffers)
+    pieces[number] = replace(pieces[number], **changes)  # type: ignore[arg-type]
+    return replace(plan, buffers=tuple(pieces))
+
+
+def changed_operand(rng: random.Random, plan: Plan, **changes: object) -> Plan:
+    """Change one operand of one task."""
+    tasks = tasks_of(plan)
+    k = rng.randrange(len(tasks))
+    t = tasks[k]
+    if rng.random() < 0.5:
+        i = rng.randrange(len(t.inputs))
+        o = t.inputs[i]
+        assert o is not None
+        t = replace(t, inputs=(*t.inputs[:i], replace(o, **changes), *t.inputs[i + 1 :]))  # type: ignore[arg-type]
+    else:
+        t = replace(t, outputs=(replace(t.outputs[0], **changes),))  # type: ignore[arg-type]
+    return with_tasks(plan, [*tasks[:k], t, *tasks[k + 1 :]])
+
+
+def mutate(rng: random.Random, plan: Plan) -> tuple[str, Plan]:
+    """Change one thing of a plan."""
+    tasks = tasks_of(plan)
+    k, j = rng.randrange(len(tasks)), rng.randrange(len(tasks))
+    kind = rng.choice(
+        [
+            "offset",
+            "size",
+            "swap",
+            "value",
+            "buffer",
+            "delta",
+            "waits",
+            "shape",
+            "drop",
+            "stream",
+            "strides",
+            "port",
+            "kernel",
+        ]
+    )
+    if kind == "offset":
+        return kind, with_buffer(plan, rng.randrange(len(plan.buffers)), offset=512 * rng.randrange(4))
+    if kind == "size":
+        return kind, with_buffer(plan, rng.randrange(len(plan.buffers)), nbytes=4 * rng.randint(1, 12))
+    if kind == "value":
+        return kind, changed_operand(rng, plan, value=rng.choice([*range(len(tasks) + 2), 100, 101, 102]))
+    if kind == "buffer":
+        return kind, changed_operand(rng, plan, buffer=rng.randrange(len(plan.buffers)))
+    if kind == "delta":
+        return kind, changed_operand(rng, plan, delta=rng.choice([1, 4, 8, 16]))
+    if kind == "shape":
+        return kind, changed_operand(rng, plan, type=Tensor(DType.FLOAT32, (rng.randint(1, 3), rng.randint(1, 4))))
+    if kind == "strides":
+        return kind, changed_operand(rng, plan, strides=(rng.choice([4, 8, 16, -8]), rng.choice([4, 0, 8])))
+    if kind == "port":
+        port = replace(plan.outputs[0], value=rng.randrange(len(tasks) + 2))
+        return kind, replace(plan, outputs=(port,))
+    if kind == "swap":
+        tasks[k], tasks[j] = replace(tasks[j], id=tasks[k].id), replace(tasks[k], id=tasks[j].id)
+    elif kind == "waits":
+        tasks[k] = replace(tasks[k], waits=tasks[k].waits[1:])
+    elif kind == "stream":
+        tasks[k] = replace(tasks[k], stream=rng.randrange(plan.streams))
+    elif kind == "kernel":
+        tasks[k] = replace(tasks[k], kernel="Concat")
+    else:
+        del tasks[k]
+    return kind, with_tasks(plan, tasks)
+
+
+def verdicts(plan: Plan) -> tuple[str, str]:
+    """What the verifier and the oracle find wrong ('' for nothing)."""
+    binding = bind(plan)
+    try:
+        verify(plan, binding.offsets, binding.sizes, binding.env)
+        mine = ""
+    except AtcError as e:
+        mine = str(e)
+    try:
+        judge(plan)
+        theirs = ""
+    except Rejected as e:
+        theirs = str(e) or "rejected"
+    return mine, theirs
+
+
+def test_good_plans_are_good() -> None:
+    rng = random.Random(1)
+    for _ in range(150):
+        plan = good_plan(rng)
+        assert verdicts(plan) == ("", ""), print_plan(plan)
+
+
+def test_changed_plans_are_judged_alike() -> None:
+    rng = random.Random(2)
+    count: dict[tuple[str, bool], int] = {}
+    for _ in range(1500):
+        kind, plan = mutate(rng, good_plan(rng))
+        mine, theirs = verdicts(plan)
+        assert bool(mine) == bool(theirs), f"{kind}\nverifier: {mine}\noracle: {theirs}\n{print_plan(plan)}"
+        count[kind, bool(theirs)] = count.get((kind, bool(theirs)), 0) + 1
+    bad = {kind: n for (kind, is_bad), n in count.items() if is_bad}
+    assert len(bad) == 13, bad  # every kind of change has made bad plans
+    assert sum(bad.values()) < 1400
+
+
+def test_plans_changed_twice_are_judged_alike() -> None:
+    rng = random.Random(3)
+    for _ in range(700):
+        kind, plan = mutate(rng, mutate(rng, good_plan(rng))[1])
+        mine, theirs = verdicts(plan)
+        assert bool(mine) == bool(theirs), f"{kind}\nverifier: {mine}\noracle: {theirs}\n{print_plan(plan)}"

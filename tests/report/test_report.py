@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from atc_py.errors import Problem
+from atc_py.report import memory, numbers
+from atc_py.report.problems import error_block, grouped
+from atc_py.report.screen import console, pairs, printable, table
+
+
+@pytest.mark.parametrize(
+    ("n", "text"),
+    [
+        (None, "–"),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KiB"),
+        (1536, "1.50 KiB"),
+        (10 << 20, "10.0 MiB"),
+        (300 << 30, "300 GiB"),
+    ],
+)
+def test_bytes_for_people(n: int | None, text: str) -> None:
+    assert numbers.nbytes(n) == text
+
+
+@pytest.mark.parametrize(
+    ("t", "text"), [(0.0, "0.00 µs"), (2e-6, "2.00 µs"), (0.0123, "12.3 ms"), (1.5, "1.50 s"), (150, "150 s")]
+)
+def test_times_for_people(t: float, text: str) -> None:
+    assert numbers.seconds(t) == text
+
+
+def printed(body: object) -> str:
+    stream = io.StringIO()
+    real, sys.stdout = sys.stdout, stream
+    try:
+        console().print(body)
+    finally:
+        sys.stdout = real
+    return stream.getvalue()
+
+
+def test_nothing_is_cut_off_and_nothing_is_coloured_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    long = "layer." * 30
+    for body in (table(["name", ">count"], [[long, 12345]]), pairs([("name", long)])):
+        text = printed(body)
+        assert "\x1b" not in text and "…" not in text
+        assert text.count(".") == 30 and text.count("y") == 30
+        assert max(len(line) for line in text.splitlines()) <= 50
+        assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_markup_in_names_is_text() -> None:
+    assert "[bold]x[/bold]" in printed(table(["name"], [["[bold]x[/bold]"]]))
+    assert printable("a\x1b[0m\n") == "a\\x1b[0m\n"
+
+
+def test_problems_of_one_cause_are_one_entry_with_all_places() -> None:
+    many = [Problem("E1", f"node '{i}'", "no kernel", "replace it") for i in range(3)] + [Problem("E2", "", "other")]
+    assert [(p.code, places) for p, places in grouped(many)] == [
+        ("E1", ["node '0'", "node '1'", "node '2'"]),
+        ("E2", [""]),
+    ]
+    text = printed(error_block(many))
+    assert (
+        text.startswith("error: 4 problems")
+        and "1. E1 node '0'" in text
+        and "node '1', node '2'" in text
+        and "2. E2" in text
+    )
+
+
+def buffer(offset: int, size: int, first: int, last: int) -> dict[str, int]:
+    return {"offset": offset, "bytes": size, "first": first, "last": last}
+
+
+def test_the_chart_shows_each_buffer_where_and_when_it_lives() -> None:
+    lines = memory.chart([buffer(0, 512, 0, 1), buffer(512, 512, 1, 2)], 1024, 3).plain.splitlines()
+    assert lines[0] == "0x200 │" + "·" * 8 + "B" * 16
+    assert lines[1] == "0x000 │" + "A" * 16 + "·" * 8
+
+
+def test_the_chart_stays_small() -> None:
+    many = [buffer(512 * i, 512, i, i + 1) for i in range(5000)]
+    lines = memory.chart(many, 512 * 5000, 5000).plain.splitlines()
+    assert len(lines) <= memory.ROWS + 2 and max(map(len, lines)) < 100
+
+
+@pytest.mark.parametrize(("x", "text"), [(None, "–"), (0.0, "0"), (1 / 3, "0.33333"), ("inf", "inf"), (1e-9, "1e-09")])
+def test_reals_for_people(x: float | str | None, text: str) -> None:
+    assert numbers.real(x) == text
