@@ -54,7 +54,6 @@ def verb(ctx: click.Context, /, files: tuple[str, ...], **given: Any) -> None:
     model, om = _files(ctx, files, given)
     from atc_py.cli.oracle import Oracle
     from atc_py.cli.running import make_feeds
-    from atc_py.runtime.compare import compare_values
 
     oracle = Oracle(model, given["oracle"])
     options = _options(given)
@@ -63,8 +62,9 @@ def verb(ctx: click.Context, /, files: tuple[str, ...], **given: Any) -> None:
     feeds = make_feeds(session, given["inputs"], given["input_shape"] if om else "", given["seed"])
     names = [o.name for o in session.get_outputs()]
     got = session.run(None, feeds.arrays)
-    want = oracle.run(names, feeds.arrays)
-    differences = compare_values(names, got, want, rtol=given["rtol"], atol=given["atol"])
+    judged = oracle.compare(names, got, feeds.arrays, given["rtol"], given["atol"])
+    differences = [d for j in judged for d in j.differences]
+    spreads = {name: j.spread for name, j in zip(names, judged, strict=True) if j.spread is not None}
     passed = all(d.passed for d in differences)
     facts = {
         "format_version": 1,
@@ -73,6 +73,7 @@ def verb(ctx: click.Context, /, files: tuple[str, ...], **given: Any) -> None:
         "oracle": given["oracle"],
         "passed": passed,
         "outputs": [d.to_json() for d in differences],
+        "oracle_spread": spreads,
         "first_divergence": None if passed else _search(oracle, options, session, feeds.arrays, given),
     }
     if given["json"]:
@@ -164,6 +165,8 @@ def _show(facts: Mapping[str, Any], differences: Sequence[Difference]) -> None:
 
     screen = console()
     screen.print(results.comparison(facts["outputs"]))
+    for name, own in facts["oracle_spread"].items():
+        screen.print(Text(f"  {results.spread(name, own, facts['oracle'])}", style="yellow"))
     screen.print()
     if facts["passed"]:
         count = len(differences)

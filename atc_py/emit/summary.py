@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from atc_py.ir.dims import Dim, DimOverflow, Size, ceildiv, dmax, evaluate
+from atc_py.emit.bound import bound_formula
+from atc_py.ir.dims import Dim, evaluate
 from atc_py.ir.graph import STRUCTURAL, Graph, Node
 from atc_py.ir.types import Tensor, on_host
 from atc_py.memory import bind
-from atc_py.memory.allocate import ALIGNMENT
 from atc_py.memory.bind import aligned
-from atc_py.plan.types import Buffer, Plan, Port, Space
+from atc_py.plan.types import Plan, Port, Space
 
 FORMAT_VERSION = 1
 
@@ -67,21 +67,6 @@ def _nbytes(type_: Any, env: Mapping[str, int]) -> int:
         return aligned(evaluate(type_.nbytes, env))
     except KeyError:
         return 0
-
-
-def bound_formula(plan: Plan) -> str:
-    """The arena's lower bound as a formula over the symbols: the greatest sum of rounded sizes live at one task."""
-    arena = [b for b in plan.buffers if b.space is Space.ARENA]
-    live: list[tuple[Buffer, ...]] = []
-    for position in sorted({b.first for b in arena}):
-        live.append(tuple(b for b in arena if b.first <= position <= b.last))
-    total: Size = 0
-    try:
-        for members in dict.fromkeys(live):
-            total = dmax(total, sum((ceildiv(b.nbytes, ALIGNMENT) * ALIGNMENT for b in members), 0))
-    except DimOverflow:
-        return " + ".join(f"{ALIGNMENT}*ceil(({b.nbytes})/{ALIGNMENT})" for b in arena)
-    return str(total)
 
 
 def port_json(port: Port) -> dict[str, Any]:

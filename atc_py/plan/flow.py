@@ -189,10 +189,11 @@ class Flow:
             self._move(region, c.initial, c.state, state)
         for k in region.collected:
             self._write(region, k.stack, state, STACKING)
-        shrunk = True
+        before, shrunk = state.made, True
         while shrunk and self._budget > 0:
-            inner = self._iteration(region, state.copy())
-            state, shrunk = state.merged(inner)
+            inner = state.copy()
+            inner.made = dict(before)  # an iteration makes its values anew
+            state, shrunk = state.merged(self._iteration(region, inner))
         if shrunk:
             self._found("reads", show_region(region), "loops nest too deep for the flow of values to be proved")
         self._begin(region)
@@ -470,13 +471,11 @@ class Flow:
 
     def _race(self, actor: Task | Region, verb: str, extent: Extent, run: Run, step: int, other_verb: str) -> None:
         other = self.actors[step]
-        stream = f" of stream {other.stream}" if isinstance(other, Task) else ""
-        self._found(
-            "order",
-            self._who(actor),
-            f"{verb} {self.layout.where(extent.area, run)}, which {self._who(other)} {other_verb}, but nothing "
-            f"orders the two: no event that {self._who(other)} or a later task{stream} records is waited for",
-        )
+        where, who = self.layout.where(extent.area, run), self._who(other)
+        cause = f"{verb} {where}, which {who} {other_verb}, but nothing orders the two"
+        if isinstance(other, Task):
+            cause += f": it does not wait for task {other.id}, nor for a later task of stream {other.stream}"
+        self._found("order", self._who(actor), cause)
 
     def _who(self, actor: Task | Region) -> str:
         if not isinstance(actor, Task):

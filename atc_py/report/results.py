@@ -80,6 +80,11 @@ def failure(output: Mapping[str, Any]) -> str:
     return text
 
 
+def spread(name: str, own: float, oracle: str) -> str:
+    """Why more than the usual tolerance was granted."""
+    return f"output '{printable(name)}': {oracle}'s own results spread by {own:.2g} of its scale; 3 × that is tolerated"
+
+
 def _element(value: Any) -> str:
     """One element: nine digits tell all float32 values apart."""
     return f"{value:.9g}" if isinstance(value, float) else repr(value) if isinstance(value, str) else str(value)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile, ZipInfo
 from zlib import error as ZlibError
 
 import numpy as np
@@ -154,9 +154,11 @@ def write_npy(path: Path, array: Array) -> None:
 
 
 def write_npz(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Arrays by name as `.npz`."""
-    with replacing(path) as sink:
-        np.savez(sink, allow_pickle=False, **{k: as_stored(v) for k, v in arrays.items()})
+    """Arrays by name as `.npz`, the same bytes each time (numpy.savez cannot take every name)."""
+    with replacing(path) as sink, ZipFile(sink, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(as_stored(array)), allow_pickle=False)
 
 
 def write_bin(path: Path, array: Array) -> None:

@@ -64,7 +64,10 @@ class Worst:
 
 @dataclass(frozen=True)
 class Difference:
-    """One compared array. `max_rel` is over the elements that should not be 0. Figures are None where they have no meaning (strings, results of another shape)."""
+    """One compared array. Figures are None where they have no meaning (strings, results of another shape).
+
+    `max_rel` is over the elements that should not be 0.
+    """
 
     name: str
     dtype: str
@@ -218,6 +221,19 @@ def _cosine(g: Array, w: Array) -> float | None:
     if lengths == 0.0:
         return 1.0 if not a.any() and not b.any() else 0.0
     return float(np.real(np.vdot(a, b))) / lengths
+
+
+def spread(a: Any, b: Any) -> float:
+    """How far two results for one tensor lie apart, as a part of its scale; 0 for what has no such distance."""
+    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or a.shape != b.shape or not a.size:
+        return 0.0
+    if a.dtype == object or tolerance(DType.of(a.dtype)) is EXACT:
+        return 0.0
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    with np.errstate(all="ignore"):
+        distance, magnitude = np.abs(a.astype(wide) - b.astype(wide)), np.abs(a.astype(wide))
+    scale = magnitude[np.isfinite(magnitude)].max(initial=0.0) or 1.0
+    return float(distance[np.isfinite(distance)].max(initial=0.0) / scale)
 
 
 def statistics(array: Array) -> dict[str, Any]:

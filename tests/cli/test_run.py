@@ -93,6 +93,18 @@ def test_every_form_of_output_holds_the_result(form: str, om: Path, tmp_path: Pa
     assert [p.name for p in (tmp_path / "out").iterdir()] == [Path(file).name]
 
 
+def test_archives_take_every_name(tmp_path: Path) -> None:
+    names = ["file", "allow_pickle", "a/b", "x[0]"]
+    nodes = [helper.make_node("Neg", ["x"], [name]) for name in names]
+    path = save(model(nodes, {"x": (FLOAT, [2])}, names), tmp_path / "m.onnx")
+    assert atc("convert", path, "-o", tmp_path / "m.om").exit_code == 0
+    assert atc("run", tmp_path / "m.om", "--output", tmp_path, "--outfmt", "NPZ").exit_code == 0
+    with np.load(tmp_path / "outputs.npz") as found:
+        assert found.files == names and all(found[n].shape == (2,) for n in names)
+    assert atc("golden", "record", tmp_path / "m.om", "-o", tmp_path / "g.npz").exit_code == 0
+    assert atc("golden", "verify", tmp_path / "m.om", tmp_path / "g.npz").exit_code == 0
+
+
 def test_recompiling_for_the_same_target_is_bit_equal(om: Path, tmp_path: Path) -> None:
     for name, extra in {"a": [], "b": ["--recompile"]}.items():
         assert atc("run", om, "--output", tmp_path / name, *extra).exit_code == 0

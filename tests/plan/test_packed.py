@@ -16,7 +16,7 @@ from atc_py.ir.types import DType, Tensor
 from atc_py.plan import records
 from atc_py.plan.packed import decode, encode
 from atc_py.plan.text import parse_plan
-from atc_py.plan.types import Access, Buffer, If, Operand, Plan, Space, Static, Task
+from atc_py.plan.types import Access, Buffer, If, Operand, Plan, Port, Space, Static, Task
 from tests.plan.strategies import assert_same, plans
 from tests.plan.test_text import EXAMPLE
 
@@ -212,8 +212,10 @@ def long_plan(count: int) -> Plan:
         inputs = tuple(Operand(max(k - d, 0), Access.READ, max(k - d, 0), t) for d in (0, 1))
         output = Operand(k + 1, Access.WRITE, k + 1, t)
         tasks.append(Task(k, "Add", f"add_{k}", inputs, (output,), {"axis": k % 9}, origin=(f"node_{k}",)))
-    buffers = tuple(Buffer(k, Space.ARENA, 802816, 0, -1, k, k + 2) for k in range(count + 1))
-    return Plan("t", {}, buffers, (), (), (), (Static(tuple(tasks)),))
+    size = 802816
+    buffers = [Buffer(0, Space.INPUT, size, 0, 0)]
+    buffers += [Buffer(k, Space.ARENA, size, k % 3 * size, -1, k - 1, k + 1) for k in range(1, count + 1)]
+    return Plan("t", {}, tuple(buffers), (), (Port("x", t, 0, 0),), (), (Static(tuple(tasks)),), arena=3 * size)
 
 
 def test_loading_is_fast() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from atc_py.ir.types import DType
-from atc_py.runtime.compare import EXACT, TOLERANCES, compare, compare_values, statistics, tolerance
+from atc_py.runtime.compare import EXACT, TOLERANCES, compare, compare_values, spread, statistics, tolerance
 
 F = np.float32
 
@@ -100,3 +100,9 @@ def test_statistics() -> None:
     assert found == {"min": 1.0, "max": 3.0, "mean": 2.0, "std": 1.0, "nan": 1}
     assert statistics(np.array([-np.inf, 1], F))["min"] == "-inf"
     assert statistics(np.array([], F))["min"] is None and statistics(np.array(["a"], object))["max"] is None
+
+
+def test_spread_is_a_part_of_the_scale() -> None:
+    assert spread(np.array([2, 4], F), np.array([2, 5], F)) == 0.25
+    assert spread(np.array([1]), np.array([2])) == 0.0
+    assert spread(np.array(["a"], object), np.array(["b"], object)) == 0.0
