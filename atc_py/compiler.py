@@ -21,7 +21,7 @@ from atc_py.memory import bind
 from atc_py.passes import LowerOptions, OptimizeOptions, Report, lower, optimize
 from atc_py.plan.types import Plan
 from atc_py.plan.verify import verify
-from atc_py.schedule import ScheduleOptions, default_hint, schedule
+from atc_py.schedule import ScheduleOptions, live_hints, schedule
 from atc_py.target import Target, load
 
 if TYPE_CHECKING:
@@ -90,19 +90,20 @@ def _back_end(graph: Graph, before: Graph, report: Report, options: Options, sta
     target: Target = load(options.soc_version)
     lowered = clone(graph)
     lowering = stage("lower", lambda: lower(lowered, target, options.lower_options()))
-    hint = default_hint(lowered, options.input_hint)
-    plan = stage(
-        "schedule",
-        lambda: schedule(lowered, ScheduleOptions(target.name, hint, {"precision_mode": options.precision_mode})),
-    )
+    how = ScheduleOptions(target.name, options.input_hint, {"precision_mode": options.precision_mode})
+    plan = stage("schedule", lambda: schedule(lowered, how))
     stage("verify", lambda: prove(plan))
     return Om(graph.name, graph, lowered, [plan], before, report.then(lowering), options_text(options))
 
 
 def prove(plan: Plan, env: Mapping[str, int] | None = None) -> None:
-    """Bind the plan (a template under `env`, or its hint) and prove it; raises `AtcError` with each violation."""
-    binding = bind(plan, env if env is not None else plan.hint or {})
-    verify(plan, binding.offsets, binding.sizes, binding.env)
+    """Bind the plan (under `env`, or its hint) and prove it; raises `AtcError` with each violation.
+
+    A branch that is dead under the hint is proved under other values for which it is alive, if such can be found.
+    """
+    for values in (plan.hint or {}, *live_hints(plan)) if env is None else (env,):
+        binding = bind(plan, values)
+        verify(plan, binding.offsets, binding.sizes, binding.env)
 
 
 def options_text(options: Options) -> dict[str, str]:

@@ -119,6 +119,12 @@ OWN: dict[str, tuple[str, str, str]] = {
         "The plan or the canonical graph in the OM is not in its form, or one was built that the form cannot hold.",
         _AGAIN,
     ),
+    "E30014": (
+        "The model has no meaning for these shapes",
+        "The model assumes something about its input sizes: a Reshape whose element counts must agree, a Squeeze of a "
+        "dim that must be 1, a window that must fit. The message names the node, the condition and the sizes.",
+        "Give inputs of sizes that meet the condition, or fix the sizes with atc convert --input-shape.",
+    ),
     "E30012": (
         "The OM holds no canonical graph",
         "It was written with --canonical=off, so it runs but cannot be compiled again.",
@@ -198,6 +204,11 @@ OWN: dict[str, tuple[str, str, str]] = {
         _REPORT,
     ),
     "E40003": ("There is no kernel", "An operator is declared without a kernel, so it cannot be run.", _REPORT),
+    "E40004": (
+        "A package that an operator needs is absent",
+        "Some operators need a package that atc-py does not install by itself: ImageDecoder needs Pillow.",
+        "Install the extra that the message names.",
+    ),
     "E50001": (
         "The oracle cannot run the model",
         "onnxruntime, or onnx's reference implementation, refused the model or failed on it.",

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from atc_py.errors import error
-from atc_py.ir.dims import Size, compile_sizes, symbols_of
+from atc_py.errors import Problems, error
+from atc_py.ir.dims import Size, UnboundSymbol, compile_sizes, symbols_of
 from atc_py.memory.allocate import ALIGNMENT, Block, lower_bound, plan_memory
+from atc_py.plan.live import dead_buffers, unmet
 from atc_py.plan.types import Buffer, Plan, Space
 
 ARENA_LIMIT = 1 << 46
@@ -42,27 +43,60 @@ def is_late(size: Size, plan: Plan) -> bool:
 
 
 def arena_blocks(buffers: tuple[Buffer, ...], sizes: tuple[int, ...]) -> tuple[list[int], list[Block]]:
-    """The arena's buffers by index, and their blocks with rounded sizes."""
+    """The arena's buffers by index, and their blocks with rounded sizes.
+
+    Raises `AtcError` E30003 for a buffer whose size is negative or whose last use comes before its first.
+    """
     members = [i for i, b in enumerate(buffers) if b.space is Space.ARENA]
+    for i in members:
+        if sizes[i] < -1 or buffers[i].last < buffers[i].first:
+            cause = f"has {sizes[i]} bytes from position {buffers[i].first} to {buffers[i].last}"
+            raise error("E30003", f"buffer {i}", cause, "the plan is damaged, or the shapes are not possible")
     return members, [Block(buffers[i].first, buffers[i].last, aligned(sizes[i])) for i in members]
 
 
-
 def buffer_sizes(plan: Plan, env: Mapping[str, int]) -> tuple[int, ...]:
-    """Bytes of each buffer under `env`; -1 where only the run time knows."""
-    sizes: list[Size] = [-1 if is_late(b.nbytes, plan) else b.nbytes for b in plan.buffers]
-    return tuple(compile_sizes(sizes)(env))
+    """Bytes of each buffer under `env`; -1 where only the run time knows.
+
+    Raises `AtcError` E30002 when a symbol has no value, E30003 when a size divides by 0.
+    """
+    unused = dead_buffers(plan, env)
+    sizes: list[Size] = [
+        0 if b.id in unused else -1 if is_late(b.nbytes, plan) else b.nbytes for b in plan.buffers
+    ]
+    try:
+        return tuple(compile_sizes(sizes)(env))
+    except UnboundSymbol as e:
+        raise error("E30002", e.name, "this dim has no value", "give the shapes of all inputs") from None
+    except ZeroDivisionError:
+        raise error("E30003", "plan", "with these shapes a size divides by 0", "use other shapes") from None
+
+
+def _check_requirements(plan: Plan, env: Mapping[str, int]) -> None:
+    """Raise E30014 naming each requirement that the shapes do not meet."""
+    problems = Problems()
+    shapes = ", ".join(f"{s} = {v}" for s, v in env.items())
+    for r in unmet(plan, env):
+        problems.add(
+            "E30014",
+            f"node '{r.place}'",
+            f"the model needs {r}, which does not hold for {shapes or 'these shapes'}",
+            "give inputs of other shapes (atc convert: --input-shape, or --input-hint-shape for the figures)",
+        )
+    problems.raise_any()
 
 
 def bind(plan: Plan, env: Mapping[str, int] | None = None) -> Binding:
     """Evaluate the plan's sizes under `env` and place the arena's buffers.
 
-    A plan whose offsets were planned at conversion keeps them. Raises `AtcError` E30002 when a symbol has no value.
+    A plan whose offsets were planned at conversion keeps them. Raises `AtcError` E30002 when a symbol has no value,
+    E30014 when the shapes do not meet the plan's requirements, E30003 when they need too much memory.
     """
     env = dict(env or {})
     missing = [s for s, r in plan.symbols.items() if s not in env and not r.runtime]
     if missing:
         raise error("E30002", ", ".join(missing), "these dims have no value", "give the shapes of all inputs")
+    _check_requirements(plan, env)
     sizes = buffer_sizes(plan, env)
     members, blocks = arena_blocks(plan.buffers, sizes)
     bound = lower_bound(blocks)

@@ -15,6 +15,7 @@ import numpy as np
 
 from atc_py.errors import error
 from atc_py.ir.types import Tensor, on_host
+from atc_py.plan.live import violated
 from atc_py.plan.types import Carried, Collected, Gears, Host, If, Loop, Operand, Region, Scan, Static
 
 if TYPE_CHECKING:
@@ -54,8 +55,21 @@ def _run_if(context: Context, region: If) -> None:
     predicate = np.asarray(context.load(region.predicate)).reshape(-1)
     if predicate.size != 1:
         raise error("E40001", f"If '{_name(region.origin)}'", f"the condition has {predicate.size} elements", "")
-    run_regions(context, region.then_branch if predicate[0] else region.else_branch)
+    taken = 0 if predicate[0] else 1
+    if context.bound.dead and context.bound.branches[id(region)] + taken in context.bound.dead:
+        _dead(context, region, context.bound.branches[id(region)] + taken)
+    run_regions(context, region.else_branch if taken else region.then_branch)
     _leave(context, region.outputs)
+
+
+def _dead(context: Context, region: If, branch: int) -> None:
+    wrong = violated([r for r in context.plan.requirements if r.branch == branch], context.bound.binding.env)
+    raise error(
+        "E30014",
+        f"If '{_name(region.origin)}'",
+        f"the branch that is taken needs {wrong[0]} (node '{wrong[0].place}'), which these shapes do not meet",
+        "give inputs of other shapes, or another value for the condition",
+    )
 
 
 def _move(context: Context, source: Operand, target: Operand, by: str) -> None:

@@ -19,8 +19,9 @@ from atc_py.ir.dims import Dim, symbol, symbols_of
 from atc_py.ir.types import Tensor, on_host
 from atc_py.memory import bind
 from atc_py.npu.binder import Binder, Step
-from atc_py.npu.memory import Placed, Spaces, allocate, concrete, kernel_failed, store
+from atc_py.npu.memory import Placed, Spaces, allocate, concrete, detached, kernel_failed, store
 from atc_py.npu.weights import Weights
+from atc_py.plan.live import branch_numbers, dead_branches, live
 from atc_py.plan.types import Operand, Plan, Space, Task
 
 
@@ -31,8 +32,12 @@ class BoundPlan:
         self.plan, self.weights = plan, weights
         self.binding = bind(plan, env)
         self.binder = Binder(plan, self.binding, weights)
+        self.dead = dead_branches(plan, self.binding.env)
+        self.branches = branch_numbers(plan.regions) if self.dead else {}
         self.steps: dict[int, Step] = {
-            t.id: self.binder.step(t, self.binding.env) for t in plan.tasks() if not self.binder.is_late(t)
+            t.id: self.binder.step(t, self.binding.env)
+            for t in live(plan, self.binding.env).tasks()
+            if not self.binder.is_late(t)
         }
         self.slots = 1 + max((b.offset or 0 for b in plan.buffers if b.space is Space.HOST), default=-1)
 
@@ -115,7 +120,7 @@ class Context:
         """Put a value where an operand lies; a size that becomes known with it binds its symbol."""
         buffer = self.plan.buffers[operand.buffer]
         if buffer.space is Space.HOST:
-            self.spaces.slots[self.bound.binding.offsets[buffer.id]] = value
+            self.spaces.slots[self.bound.binding.offsets[buffer.id]] = detached(value)
         elif buffer.space is Space.DYNAMIC:
             assert isinstance(operand.type, Tensor)
             array = np.asarray(value)

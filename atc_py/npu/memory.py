@@ -110,6 +110,15 @@ def store(target: Array, result: Any, task: str) -> None:
     target[...] = array
 
 
+def detached(value: Any) -> Any:
+    """A host value whose arrays have bytes of their own: what it was made of may be overwritten while it lives on."""
+    if isinstance(value, np.ndarray):
+        return value if value.base is None else value.copy()
+    if isinstance(value, list):
+        return [detached(item) for item in value]
+    return {k: detached(item) for k, item in value.items()} if isinstance(value, dict) else value
+
+
 def kernel_failed(task: str, exc: Exception) -> AtcError:
     """The error for a kernel that raised: shapes that do not fit at run time, values out of range."""
     return error("E40001", f"task '{task}'", f"{type(exc).__name__}: {exc}", "check the inputs' values and shapes")

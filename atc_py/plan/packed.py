@@ -85,6 +85,9 @@ class _Encoder:
             count = -1 if a.strides is None else len(a.strides)
             self.rows["aliases"].append((a.value, a.source, self.size(a.delta), count))
             self.rows["view_strides"] += [self.size(s) for s in a.strides or ()]
+        for q in plan.requirements:
+            row = (self.size(q.left), self.size(q.right), self.string(q.place), q.equal, q.branch)
+            self.rows["requirements"].append(row)
         self.rows["initial"] = list(plan.initial)
         self.rows["hint"] = [(self.string(s), 0, v) for s, v in (plan.hint or {}).items()]
         self.rows["options"] = [(self.string(k), self.string(v)) for k, v in plan.options.items()]

@@ -67,23 +67,25 @@ def _solve_one(
     rest = substitute(dim, env)
     free = symbols_of(rest)
     place = f"input '{port.name}'"
+    assert isinstance(port.type, Tensor) and port.type.shape is not None
+    hint = f"the model takes {show(port.type.shape)}"
     if not free:
         if rest != got:
-            problems.add("E30001", place, f"axis {axis} is {got}, but {dim} is {rest} by the other inputs")
+            problems.add("E30001", place, f"axis {axis} is {got}, but {dim} is {rest} by the other inputs", hint)
         return
     if len(free) > 1:
-        problems.add("E30001", place, f"axis {axis}: {dim} = {got} does not determine {', '.join(free)}")
+        problems.add("E30001", place, f"axis {axis}: {dim} = {got} does not determine {', '.join(free)}", hint)
         return
     name = free[0]
     at0, at1 = evaluate(rest, {name: 0}), evaluate(rest, {name: 1})
     slope = at1 - at0
     value = (got - at0) // slope if slope else -1
     if slope == 0 or evaluate(rest, {name: value}) != got:
-        problems.add("E30001", place, f"axis {axis} is {got}, which {dim} cannot be")
+        problems.add("E30001", place, f"axis {axis} is {got}, which {dim} cannot be", hint)
         return
     range_ = symbols.get(name, Range())
     if value < range_.lo or (range_.hi is not None and value > range_.hi):
         high = "any" if range_.hi is None else str(range_.hi)
-        problems.add("E30001", place, f"axis {axis}: {name} = {value} is outside {range_.lo} to {high}")
+        problems.add("E30001", place, f"axis {axis}: {name} = {value} is outside {range_.lo} to {high}", hint)
         return
     env[name] = value

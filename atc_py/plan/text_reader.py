@@ -31,6 +31,7 @@ from atc_py.plan.types import (
     Plan,
     Port,
     Region,
+    Requirement,
     Scan,
     Space,
     Static,
@@ -117,6 +118,7 @@ class _Parser:
         self.ports: dict[str, list[Port]] = {"input": [], "output": []}
         self.initial: list[tuple[int, int]] = []
         self.aliases: list[Alias] = []
+        self.requirements: list[Requirement] = []
         self.blocks = [_Block("plan", 0)]
         self.graph: list[str] | None = None
 
@@ -147,6 +149,7 @@ class _Parser:
             options=self.options,
             aliases=tuple(self.aliases),
             initial=tuple(self.initial),
+            requirements=tuple(self.requirements),
         )
 
     def wrong(self, cause: str) -> NoReturn:
@@ -264,6 +267,11 @@ class _Parser:
         match = self._match(_ALIAS, rest, "'%VALUE = %SOURCE + [DELTA]'")
         strides = None if match[4] is None else sizes(match[4])
         self.aliases.append(Alias(int(match[1]), int(match[2]), size(match[3]), strides))
+
+    def _require(self, rest: str) -> None:
+        match = self._match(_REQUIRE, rest, "'[SIZE] == [SIZE] at \"NODE\"'")
+        left, relation, right, place, branch = match.groups()
+        self.requirements.append(Requirement(size(left), size(right), named(place), relation == "==", integer(branch or "-1")))
 
     # -- tasks -------------------------------------------------------------------------------------------------
 
@@ -412,6 +420,7 @@ _BUFFER = re.compile(
 _PORT = re.compile(rf"({STRING}) {_VALUE} in ([0-9]{{1,9}}): (.+)")
 _INITIAL = re.compile(rf"{_VALUE} in ([0-9]{{1,9}})")
 _ALIAS = re.compile(rf"{_VALUE} = {_VALUE} \+ {BRACKET}(?: strides {BRACKET})?")
+_REQUIRE = re.compile(rf"{BRACKET} (==|>=) {BRACKET} at ({STRING})(?: branch ({_INT}))?")
 _HOST_VALUE = re.compile(r"([0-9]{1,9}) constant ([0-9]{1,9})")
 _BIND = re.compile(rf"({STRING}) output ([0-9]{{1,9}}) axis ([0-9]{{1,9}})")
 _SPACES = {s.value: s for s in Space}
@@ -426,6 +435,7 @@ _IN_PLAN: dict[str, Callable[[_Parser, str], None]] = {
     "output": _Parser._output,
     "initial": _Parser._initial,
     "alias": _Parser._alias,
+    "require": _Parser._require,
 }
 
 

@@ -257,13 +257,33 @@ class Port:
 
 
 @dataclass(frozen=True)
+class Requirement:
+    """What symbol values must satisfy, or the model has no meaning: `left` is at least `right`, or equals it.
+
+    `place` names the node that asks for it: a Reshape whose element counts must agree, a convolution whose output
+    would have a negative size. `branch` is -1 when it always holds, else the number of the branch of an If in which it
+    does: 2k for the then_branch of the k-th If of the plan (in the order of `walk`), 2k + 1 for its else_branch.
+    """
+
+    left: Size
+    right: Size
+    place: str
+    equal: bool = True
+    branch: int = -1
+
+    def __str__(self) -> str:
+        return f"{self.left} {'=' if self.equal else '≥'} {self.right}"
+
+
+@dataclass(frozen=True)
 class Plan:
     """See the module's page.
 
     `weights_nbytes` is how many bytes of WEIGHTS lie in the file; constants that are derived at bind follow behind.
     `arena` is the peak in bytes (None in a template with symbols). `hint` are the symbol values at which the figures
     of a template were evaluated. `aliases` are the values without bytes of their own. `initial` are the (value, buffer)
-    pairs of the values that lie in WEIGHTS and VARIABLE buffers before the first task. Both serve the verifier.
+    pairs of the values that lie in WEIGHTS and VARIABLE buffers before the first task. Both serve the verifier. `requirements`
+    are checked by each `bind`.
     """
 
     target: str
@@ -281,6 +301,7 @@ class Plan:
     options: Mapping[str, str] = field(default_factory=dict)
     aliases: tuple[Alias, ...] = ()
     initial: tuple[tuple[int, int], ...] = ()
+    requirements: tuple[Requirement, ...] = ()
 
     @property
     def static(self) -> bool:

@@ -23,7 +23,7 @@ from atc_py.ir.types import Sequence as SequenceType
 from atc_py.plan import records as r
 from atc_py.plan.regions import read_regions
 from atc_py.plan.table import Table
-from atc_py.plan.types import Access, Alias, Buffer, Operand, Plan, Port, Space, Task
+from atc_py.plan.types import Access, Alias, Buffer, Operand, Plan, Port, Requirement, Space, Task
 
 T = TypeVar("T")
 _INT32 = 1 << 31
@@ -78,6 +78,7 @@ class _Decoder:
             hint=self._hint() if table.numbers("plan", "hinted", 0, 2)[0] else None,
             options=self._mapping("options", self._names("options", "name"), self._names("options", "value")),
             aliases=self._aliases(),
+            requirements=self._requirements(),
             initial=tuple(zip(self._values("initial", "value"), self._buffer_numbers("initial"))),
         )
 
@@ -350,6 +351,16 @@ class _Decoder:
         if len(hint) != len(names):
             raise r.broken(self.table.offsets["hint"], "a symbol has two values")
         return hint
+
+    def _requirements(self) -> tuple[Requirement, ...]:
+        rows = zip(
+            self.sizes("requirements", "left"),
+            self.sizes("requirements", "right"),
+            self._names("requirements", "place"),
+            self.table.numbers("requirements", "equal", 0, 2),
+            self.table.numbers("requirements", "branch", -1, 2 * self.count["regions"]),
+        )
+        return tuple([Requirement(a, b, self.strings[p], bool(equal), branch) for a, b, p, equal, branch in rows])
 
     def _aliases(self) -> tuple[Alias, ...]:
         ends = self.table.entries("aliases", "strides", "view_strides")

@@ -19,6 +19,7 @@ from atc_py.ir.constants import Blob, Constant, Splat
 from atc_py.ir.types import Tensor, on_host
 from atc_py.plan.extents import MAX_RUNS, Extent, Layout
 from atc_py.plan.flow import Flow, show_region, show_task, show_value
+from atc_py.plan.live import live
 from atc_py.plan.types import (
     Access,
     Alias,
@@ -49,10 +50,11 @@ class Evidence:
 
     def __init__(self, plan: Plan, offsets: Sequence[int], sizes: Sequence[int], env: Mapping[str, int]) -> None:
         self.plan, self.offsets, self.sizes, self.env = plan, offsets, sizes, env
-        self.regions = list(walk(plan.regions))
-        self.tasks = list(plan.tasks())
+        alive = live(plan, env)
+        self.regions = list(walk(alive.regions))
+        self.tasks = list(alive.tasks())
         self.layout = Layout(plan, offsets, sizes, env)
-        self.flow = Flow(plan, self.layout)
+        self.flow = Flow(alive, self.layout)
         self._run = False
 
     def extent(self, operand: Operand) -> Extent:
@@ -452,7 +454,8 @@ LAWS: tuple[Law, ...] = (
 def verify(plan: Plan, offsets: Sequence[int], sizes: Sequence[int], env: Mapping[str, int]) -> None:
     """Check the plan against all `LAWS`, its buffers having the given offsets and sizes in bytes.
 
-    A size of -1 is one that only the run time knows. Of `Gears` the gear that `env` names is looked at, or all where
+    A size of -1 is one that only the run time knows. Branches that are dead under `env` (see `atc_py.plan.live`) are
+    left out of all laws about bytes. Of `Gears` the gear that `env` names is looked at, or all where
     it names none. Raises one `AtcError` with all violations (E31001–E31018).
     """
     evidence = Evidence(plan, offsets, sizes, env) if len(offsets) == len(sizes) == len(plan.buffers) else None

@@ -9,41 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from atc_py.ir.dims import symbols_of
 from atc_py.ir.graph import Graph
-from atc_py.ir.types import Tensor
 from atc_py.memory import bind
 from atc_py.plan.types import Plan, Space
 from atc_py.schedule.frames import insert_copies, lay_out
+from atc_py.schedule.hint import default_hint, plan_hint
 from atc_py.schedule.places import place
 from atc_py.schedule.pool import Pool
 from atc_py.schedule.regions import regions
+from atc_py.schedule.requirements import requirements
 
 
 @dataclass(frozen=True)
 class ScheduleOptions:
-    """`target` is the SoC's name; `hint` gives each symbol the value at which figures are evaluated."""
+    """`target` is the SoC's name; `hint` gives symbols the values at which figures are evaluated."""
 
     target: str = "Ascend310P3"
     hint: Mapping[str, int] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
-
-
-def default_hint(graph: Graph, given: Mapping[str, int] | None = None) -> dict[str, int]:
-    """A value for each symbol: what is given, else 1 for a batch (axis 0 of an input), else 16, within its range."""
-    batch = {
-        s
-        for v in graph.inputs
-        if isinstance(t := graph.type(v), Tensor) and t.shape
-        for s in symbols_of(t.shape[0])
-    }
-    hint: dict[str, int] = {}
-    for name, range_ in graph.symbols.items():
-        if range_.runtime:
-            continue
-        value = (given or {}).get(name, 1 if name in batch else 16)
-        hint[name] = max(range_.lo, value if range_.hi is None else min(value, range_.hi))
-    return hint
 
 
 def schedule(graph: Graph, options: ScheduleOptions | None = None) -> Plan:
@@ -58,6 +41,8 @@ def schedule(graph: Graph, options: ScheduleOptions | None = None) -> Plan:
     outputs = pool.ports(graph.outputs, graph.output_names)
     weights_nbytes = pool.place_weights()
     static = all(r.runtime for r in graph.symbols.values())
+    needs = requirements(frame)
+    hint = plan_hint(default_hint(graph, options.hint), needs, graph.symbols, tuple(options.hint))
     plan = Plan(
         target=options.target,
         symbols=dict(graph.symbols),
@@ -68,9 +53,10 @@ def schedule(graph: Graph, options: ScheduleOptions | None = None) -> Plan:
         regions=body,
         weights_nbytes=weights_nbytes,
         options=dict(options.options),
-        hint=None if static else {s: v for s, v in options.hint.items() if s in graph.symbols},
+        hint=None if static else hint,
         aliases=tuple(a for a in places.aliases if pool.has_buffer(a.value)),
         initial=pool.initial(),
+        requirements=needs,
     )
     return _bound(plan) if static else plan
 

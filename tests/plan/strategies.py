@@ -27,12 +27,12 @@ from atc_py.plan.types import (
     Plan,
     Port,
     Region,
+    Requirement,
     Scan,
     Space,
     Static,
     Task,
     children,
-    walk,
 )
 
 N, M, ODD = symbol("N"), symbol("NonZero3.count"), symbol('odd "name", [x]')
@@ -167,8 +167,8 @@ def tasks(draw: Any, pool: list[Operand], n_constants: int) -> Task:
     )
 
 
-def regions(pool: list[Operand], n_constants: int) -> st.SearchStrategy[Region]:
-    """Trees of all regions."""
+def regions(pool: list[Operand], n_constants: int, kind: type | None) -> st.SearchStrategy[Region]:
+    """Trees of regions, the outermost one of the given kind."""
     one, maybe = st.sampled_from(pool), st.none() | st.sampled_from(pool)
     task = tasks(pool, n_constants)
     axis, origin = st.integers(-2, 3), st.lists(NAMES, max_size=1).map(tuple)
@@ -177,8 +177,8 @@ def regions(pool: list[Operand], n_constants: int) -> st.SearchStrategy[Region]:
     collected = st.lists(st.builds(Collected, one, one, axis, st.booleans()), max_size=2).map(tuple)
     sliced = st.lists(st.tuples(one, one, axis, st.booleans()), max_size=2).map(tuple)
 
-    def wrap(inner: st.SearchStrategy[Region]) -> st.SearchStrategy[Region]:
-        some = st.lists(inner, max_size=2).map(tuple)
+    def outer(some: st.SearchStrategy[tuple[Region, ...]]) -> dict[type, st.SearchStrategy[Region]]:
+        """Each kind of region, with `some` regions inside."""
         gears = st.integers(1, 2).flatmap(
             lambda n: st.builds(
                 Gears,
@@ -187,15 +187,20 @@ def regions(pool: list[Operand], n_constants: int) -> st.SearchStrategy[Region]:
                 st.lists(some, min_size=n, max_size=n).map(tuple),
             )
         )
-        return (
-            st.builds(If, one, some, some, origin, outputs)
-            | st.builds(Loop, maybe, maybe, maybe, maybe, carried, collected, some, origin, outputs, maybe)
-            | st.builds(Scan, sliced, carried, collected, some, origin, outputs)
-            | gears
-        )
+        return {
+            Static: st.builds(Static, st.lists(task, max_size=2).map(tuple)),
+            Host: st.builds(Host, task),
+            If: st.builds(If, one, some, some, origin, outputs),
+            Loop: st.builds(Loop, maybe, maybe, maybe, maybe, carried, collected, some, origin, outputs, maybe),
+            Scan: st.builds(Scan, sliced, carried, collected, some, origin, outputs),
+            Gears: gears,
+        }
 
-    leaf = st.builds(Static, st.lists(task, max_size=2).map(tuple)) | st.builds(Host, task)
-    return leaf | wrap(leaf) | wrap(wrap(leaf) | leaf)
+    def lists(inner: dict[type, st.SearchStrategy[Region]]) -> st.SearchStrategy[tuple[Region, ...]]:
+        return st.lists(st.one_of(*inner.values()), max_size=2).map(tuple)
+
+    nested = outer(lists(outer(lists({k: v for k, v in outer(st.just(())).items() if k in (Static, Host)}))))
+    return st.one_of(*nested.values()) if kind is None else nested[kind]
 
 
 @st.composite
@@ -219,8 +224,8 @@ def buffers(draw: Any, k: int, n_constants: int, n_inputs: int, n_outputs: int) 
 
 
 @st.composite
-def plans(draw: Any) -> Plan:
-    """Whole plans."""
+def plans(draw: Any, kind: type | None = None) -> Plan:
+    """Whole plans; one of the regions is of the given kind."""
     held = tuple(draw(st.lists(constants(), max_size=3)))
     n_inputs, n_outputs = draw(st.integers(0, 2)), draw(st.integers(0, 2))
     count = draw(st.integers(1, 4))
@@ -234,13 +239,21 @@ def plans(draw: Any) -> Plan:
         constants=held,
         inputs=tuple(draw(port) for _ in range(n_inputs)),
         outputs=tuple(draw(port) for _ in range(n_outputs)),
-        regions=tuple(draw(st.lists(regions(pool, len(held)), max_size=2))),
+        regions=tuple(draw(st.lists(regions(pool, len(held), kind), min_size=kind is not None, max_size=2))),
         weights_nbytes=draw(st.integers(0, 1 << 40)),
         arena=draw(st.none() | st.integers(0, 1 << 40)),
         streams=draw(COUNTS),
         events=draw(COUNTS),
         hint=draw(st.none() | st.dictionaries(st.sampled_from(["N", "odd"]), st.integers(-1, 99))),
         options=draw(st.dictionaries(NAMES, NAMES, max_size=2)),
+        requirements=tuple(
+            draw(
+                st.lists(
+                    st.builds(Requirement, st.sampled_from(SIZES), st.sampled_from(SIZES), NAMES, st.booleans()),
+                    max_size=2,
+                )
+            )
+        ),
         aliases=tuple(draw(st.lists(st.builds(Alias, COUNTS, COUNTS, st.sampled_from(SIZES), STRIDES), max_size=2))),
         initial=tuple(draw(st.lists(st.tuples(COUNTS, st.integers(0, count - 1)), max_size=2))),
     )
@@ -270,9 +283,4 @@ def assert_same(a: Plan, b: Plan) -> None:
     assert repr(bare[0]) == repr(bare[1])  # Python types too: 1 is not True
 
 
-REGION_TYPES = {Static, Host, If, Loop, Scan, Gears}
-
-
-def kinds(plan: Plan) -> set[type]:
-    """The types of regions that a plan has."""
-    return {type(r) for r in walk(plan.regions)}
+REGION_TYPES = (Static, Host, If, Loop, Scan, Gears)

@@ -17,7 +17,7 @@ from atc_py.plan import records
 from atc_py.plan.packed import decode, encode
 from atc_py.plan.text import parse_plan
 from atc_py.plan.types import Access, Buffer, If, Operand, Plan, Port, Space, Static, Task
-from tests.plan.strategies import assert_same, plans
+from tests.plan.strategies import REGION_TYPES, assert_same, plans
 from tests.plan.test_text import EXAMPLE
 
 REGIONS = (
@@ -72,9 +72,11 @@ def table(plan: Plan) -> tuple[bytes, list[memoryview]]:
     return encode(plan, blobs), blobs.views
 
 
-@settings(suppress_health_check=list(HealthCheck), max_examples=50)
-@given(plans())
-def test_round_trip(plan: Plan) -> None:
+@pytest.mark.parametrize("kind", REGION_TYPES)
+@settings(suppress_health_check=list(HealthCheck), max_examples=12)
+@given(draws=st.data())
+def test_round_trip(kind: type, draws: st.DataObject) -> None:
+    plan = draws.draw(plans(kind))
     data, blobs = table(plan)
     back = decode(memoryview(data), blobs)
     assert_same(plan, back)

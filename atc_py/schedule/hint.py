@@ -1,0 +1,101 @@
+"""The hint: a value for each symbol, at which figures that need numbers are evaluated.
+
+What the user gives stands. Otherwise a batch (axis 0 of an input) is 1 and any other symbol 16, clipped to its range.
+Where the model then has no meaning (a requirement is violated: a height that must be 48, a signal shorter than its
+window), the symbols of the violated requirements are tried at other sizes, alone and in pairs, in a fixed order.
+
+    requires (H + 15)//48 = 1, hint {N: 1, H: 16}   →   {N: 1, H: 33}: the first size tried that satisfies it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, product
+
+from atc_py.ir.dims import symbols_of
+from atc_py.ir.graph import Graph, Range
+from atc_py.ir.types import Tensor
+from atc_py.plan.live import dead_branches, violated
+from atc_py.plan.types import Plan, Requirement
+
+SIZES = (32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 512, 640, 768, 1024, 1536, 2048, 4096, 8192, 16000, 16384)
+"""Sizes to try, smallest first, before the odd ones."""
+SMALL = (1, 2, 4, 8)
+STEPS = 20_000
+"""How many combinations are tried at the most."""
+
+
+def default_hint(graph: Graph, given: Mapping[str, int] | None = None) -> dict[str, int]:
+    """The hint before any requirement is looked at."""
+    given = given or {}
+    batch = {
+        s for v in graph.inputs if isinstance(t := graph.type(v), Tensor) and t.shape for s in symbols_of(t.shape[0])
+    }
+    return {
+        name: _clipped(given.get(name, 1 if name in batch else 16), range_)
+        for name, range_ in graph.symbols.items()
+        if not range_.runtime
+    }
+
+
+def _clipped(value: int, range_: Range) -> int:
+    return max(range_.lo, value if range_.hi is None else min(value, range_.hi))
+
+
+def fitting_hint(
+    hint: Mapping[str, int], requirements: Sequence[Requirement], symbols: Mapping[str, Range], given: Sequence[str]
+) -> dict[str, int]:
+    """The hint, with the symbols that are not `given` moved so that every requirement holds, if that can be found."""
+    wrong = violated(requirements, hint)
+    free = dict.fromkeys(s for r in wrong for side in (r.left, r.right) for s in symbols_of(side) if s in hint)
+    names = [s for s in free if s not in given]
+    for env in _candidates(hint, names, symbols) if wrong else ():
+        if not violated(requirements, env):
+            return env
+    return dict(hint)
+
+
+def plan_hint(
+    hint: Mapping[str, int], requirements: Sequence[Requirement], symbols: Mapping[str, Range], given: Sequence[str]
+) -> dict[str, int]:
+    """The hint for a plan: what always holds is met, and of each If at least one branch is alive where possible."""
+    needs = [r for r in requirements if r.branch < 0]
+    found = fitting_hint(hint, needs, symbols, given)
+    dead = {r.branch for r in violated(requirements, found)}
+    for first in sorted(b for b in dead if b >= 0 and b % 2 == 0 and b + 1 in dead):
+        if not {first, first + 1} <= {r.branch for r in violated(requirements, found)}:
+            continue
+        for branch in (first, first + 1):
+            wanted = needs + [r for r in requirements if r.branch == branch]
+            env = fitting_hint(found, wanted, symbols, given)
+            if not violated(wanted, env):
+                needs, found = wanted, env
+                break
+    return found
+
+
+def live_hints(plan: Plan) -> list[dict[str, int]]:
+    """For each branch that is dead under the plan's hint, values under which it is alive, where they are found."""
+    hint = dict(plan.hint or {})
+    found: list[dict[str, int]] = []
+    for branch in sorted(dead_branches(plan, hint)):
+        needs = [r for r in plan.requirements if r.branch in (-1, branch)]
+        env = fitting_hint(hint, needs, plan.symbols, ())
+        if not violated(needs, env) and env not in found:
+            found.append(env)
+    return found
+
+
+def _candidates(
+    hint: Mapping[str, int], names: Sequence[str], symbols: Mapping[str, Range]
+) -> Iterator[dict[str, int]]:
+    steps = 0
+    odd = tuple(range(1, 513))
+    for count, sizes in ((1, SIZES + SMALL), (2, SIZES + SMALL), (1, odd), (3, SIZES)):
+        for chosen in combinations(names, count):
+            for values in product(sizes, repeat=count):
+                env = {**hint, **{s: _clipped(v, symbols[s]) for s, v in zip(chosen, values, strict=True)}}
+                steps += 1
+                if steps > STEPS:
+                    return
+                yield env
