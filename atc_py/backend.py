@@ -32,7 +32,7 @@ class AtcBackendRep(BackendRep):
         outputs = self.session.run(None, inputs)
         names = [p.name for p in self.session.get_outputs()]
         try:
-            return namedtupledict("Outputs", names)(*outputs)  # type: ignore[no-any-return]
+            return namedtupledict("Outputs", names)(*outputs)
         except ValueError:
             return tuple(outputs)
 
@@ -53,7 +53,12 @@ class AtcBackend(Backend):
 
     @classmethod
     def run_node(
-        cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU", outputs_info: Sequence[Any] | None = None, **kwargs: Any
+        cls,
+        node: onnx.NodeProto,
+        inputs: Any,
+        device: str = "CPU",
+        outputs_info: Sequence[Any] | None = None,
+        **kwargs: Any,
     ) -> tuple[Any, ...]:
         """Run one node as a model of its own; the inputs' types come from the arrays."""
         import numpy as np

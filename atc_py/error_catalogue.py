@@ -119,7 +119,7 @@ OWN: dict[str, tuple[str, str, str]] = {
         "The plan or the canonical graph in the OM is not in its form, or one was built that the form cannot hold.",
         _AGAIN,
     ),
-    "E30014": (
+    "E30030": (
         "The model has no meaning for these shapes",
         "The model assumes something about its input sizes: a Reshape whose element counts must agree, a Squeeze of a "
         "dim that must be 1, a window that must fit. The message names the node, the condition and the sizes.",

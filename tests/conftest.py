@@ -19,6 +19,10 @@ import pytest
 
 from models import catalog
 
+# The tally of onnx's backend tests at the end of a run. Named here, because the process that starts xdist's workers
+# loads no conftest of a folder below.
+pytest_plugins = ("tests.backend.tally",)
+
 # The same examples in every run: a failure in CI is the failure that one gets at home.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("repeatable")

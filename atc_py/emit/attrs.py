@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from atc_py.ir.dims import Dim, Size
 from atc_py.ir.types import DType, Format, Map, Optional, Sequence, Tensor, Type, on_host
 from om_format import dtypes
-from om_format.proto.ge_ir_pb2 import AttrDef, TensorDescriptor
+from om_format.proto.ge_ir_pb2 import AttrDef, DataType, TensorDescriptor
 
 UNKNOWN_DIM = -1
 
@@ -47,13 +47,13 @@ def _list(values: tuple[Any, ...] | list[Any]) -> AttrDef:
     target = message.list
     if values and all(isinstance(v, int) for v in values):
         target.i.extend(int(v) for v in values)
-        target.val_type = 2
+        target.val_type = AttrDef.ListValue.VT_LIST_INT
     elif values and all(isinstance(v, (int, float)) for v in values):
         target.f.extend(float(v) for v in values)
-        target.val_type = 3
+        target.val_type = AttrDef.ListValue.VT_LIST_FLOAT
     else:
         target.s.extend(str(getattr(v, "value", v)).encode() for v in values)
-        target.val_type = 1
+        target.val_type = AttrDef.ListValue.VT_LIST_STRING
     return message
 
 
@@ -81,11 +81,11 @@ def descriptor(name: str, type_: Type, nbytes: int = 0) -> TensorDescriptor:
     """A value's TensorDescriptor, in its meant shape; storage format and shape are attributes."""
     desc = TensorDescriptor(name=name, size=nbytes)
     if not isinstance(type_, Tensor):
-        desc.dtype, desc.layout = 0, "ND"
+        desc.dtype, desc.layout = DataType.DT_UNDEFINED, "ND"
         set_attrs(desc.attr, {"_atc_type": type_text(type_)})
         return desc
     wire = dtypes.wire_dtype(type_.dtype.value)
-    desc.dtype, desc.layout = wire.proto, type_.format.value
+    desc.dtype, desc.layout = cast(DataType, wire.proto), type_.format.value
     shape = (UNKNOWN_DIM,) if type_.shape is None else type_.shape
     desc.shape.dim.extend(dim(d) for d in shape)
     notes: dict[str, Any] = {}

@@ -139,7 +139,8 @@ def expansion(
         raw = schema.get_context_dependent_function_with_opset_version(
             schema.context_dependent_function_opset_versions[-1], proto.SerializeToString(), given
         )
-        return _function(onnx.FunctionProto.FromString(raw), schema)
+        # An empty body is onnx's way to say that these types (dims that are unknown) have none.
+        return _function(onnx.FunctionProto.FromString(raw), schema) if raw else None
     except (RuntimeError, ValueError, TypeError, IndexError):
         return None
 

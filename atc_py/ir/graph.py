@@ -335,8 +335,8 @@ class Graph:
 
     def prune(self) -> int:
         """Delete nodes that reach no output (graph inputs stay); returns how many."""
-        live: set[int] = {self.net_output.id, *(self.values[v].producer for v in self.inputs)}
-        stack = list(live)
+        stack = [self.net_output.id, *(self.values[v].producer for v in self.inputs)]
+        live = set(stack)
         while stack:
             for value in self.nodes[stack.pop()].inputs:
                 if value != ABSENT and (p := self.values[value].producer) not in live:

@@ -73,12 +73,12 @@ def buffer_sizes(plan: Plan, env: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _check_requirements(plan: Plan, env: Mapping[str, int]) -> None:
-    """Raise E30014 naming each requirement that the shapes do not meet."""
+    """Raise E30030 naming each requirement that the shapes do not meet."""
     problems = Problems()
     shapes = ", ".join(f"{s} = {v}" for s, v in env.items())
     for r in unmet(plan, env):
         problems.add(
-            "E30014",
+            "E30030",
             f"node '{r.place}'",
             f"the model needs {r}, which does not hold for {shapes or 'these shapes'}",
             "give inputs of other shapes (atc convert: --input-shape, or --input-hint-shape for the figures)",
@@ -90,7 +90,7 @@ def bind(plan: Plan, env: Mapping[str, int] | None = None) -> Binding:
     """Evaluate the plan's sizes under `env` and place the arena's buffers.
 
     A plan whose offsets were planned at conversion keeps them. Raises `AtcError` E30002 when a symbol has no value,
-    E30014 when the shapes do not meet the plan's requirements, E30003 when they need too much memory.
+    E30030 when the shapes do not meet the plan's requirements, E30003 when they need too much memory.
     """
     env = dict(env or {})
     missing = [s for s, r in plan.symbols.items() if s not in env and not r.runtime]

@@ -11,14 +11,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from atc_py.errors import error
+from atc_py.errors import AtcError, error
 from atc_py.ir.constants import DimVec
 from atc_py.ir.dims import symbols_of
 from atc_py.ir.types import DType, Tensor, Type
 from atc_py.memory import Binding
 from atc_py.npu.memory import Array, Placed, concrete, kernel_failed, place
 from atc_py.npu.weights import Weights
-from atc_py.ops.base import Call, InferError
+from atc_py.ops import check
+from atc_py.ops.base import Call
 from atc_py.ops.build import lookup
 from atc_py.plan.types import Operand, Plan, Space, Task
 
@@ -33,6 +34,8 @@ class Step:
     inputs: list[Any]
     places: list[Placed | None]
     outputs: list[Placed | None]
+    random: bool
+    """Whether the kernel draws numbers, so that each execution needs a key of its own."""
 
 
 class Binder:
@@ -64,7 +67,19 @@ class Binder:
         return place(self.plan, self.binding, operand, env)
 
     def step(self, task: Task, env: Mapping[str, int]) -> Step:
-        """Bind one task under `env`: evaluate types, place operands, let the operator prepare."""
+        """Bind one task under `env`: evaluate types, place operands, let the operator prepare.
+
+        Raises `AtcError` for a task that is not as its operator's declaration says, or whose operands leave their
+        buffers: plans come from files.
+        """
+        try:
+            return self._step(task, env)
+        except AtcError:
+            raise
+        except Exception as e:  # an operator's own functions, on what no frontend has seen
+            raise kernel_failed(task.name, e) from e
+
+    def _step(self, task: Task, env: Mapping[str, int]) -> Step:
         op = lookup(task.kernel, task.attrs)
         if op.kernel_fn is None:
             raise error("E40003", f"task '{task.name}'", f"there is no kernel for {task.kernel}", "")
@@ -87,14 +102,11 @@ class Binder:
                 places[i] = placed
         outputs = [self.place(o, env) for o in task.outputs]
         out_types = tuple(concrete(o.type, env) for o in task.outputs)
+        check.operation(op, task.attrs, in_types, out_types, consts, task.body)
         call = Call(task.attrs, out_types, [None] * len(outputs), consts, tuple(in_types), body=task.body)
-        call.key = (0, task.id, 0)
         if op.prepare_fn is not None and all(_known(t) for t in in_types):
-            try:
-                call.state = op.prepare_fn(call)
-            except (InferError, ValueError) as e:
-                raise kernel_failed(task.name, e) from e
-        return Step(task, op.kernel_fn, call, inputs, places, outputs)
+            call.state = op.prepare_fn(call)
+        return Step(task, op.kernel_fn, call, inputs, places, outputs, op.flags.random)
 
 
 def _known(type_: Type | None) -> bool:

@@ -65,7 +65,7 @@ def _run_if(context: Context, region: If) -> None:
 def _dead(context: Context, region: If, branch: int) -> None:
     wrong = violated([r for r in context.plan.requirements if r.branch == branch], context.bound.binding.env)
     raise error(
-        "E30014",
+        "E30030",
         f"If '{_name(region.origin)}'",
         f"the branch that is taken needs {wrong[0]} (node '{wrong[0].place}'), which these shapes do not meet",
         "give inputs of other shapes, or another value for the condition",

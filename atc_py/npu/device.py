@@ -9,17 +9,18 @@ when their producer has run are kept in the dynamic space.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from atc_py.errors import AtcError, error
 from atc_py.ir.dims import Dim, symbol, symbols_of
-from atc_py.ir.types import Tensor, on_host
+from atc_py.ir.types import Tensor, Type, on_host
 from atc_py.memory import bind
 from atc_py.npu.binder import Binder, Step
-from atc_py.npu.memory import Placed, Spaces, allocate, concrete, detached, kernel_failed, store
+from atc_py.npu.memory import Placed, Spaces, allocate, concrete, detached, fresh, kernel_failed, store
 from atc_py.npu.weights import Weights
 from atc_py.plan.live import branch_numbers, dead_branches, live
 from atc_py.plan.types import Operand, Plan, Space, Task
@@ -48,8 +49,21 @@ class BoundPlan:
             t = concrete(port.type, self.binding.env)
             known = isinstance(t, Tensor) and t.shape is not None and not on_host(t)
             in_port = self.plan.buffers[port.buffer].space is Space.OUTPUT
-            arrays.append(np.empty(t.shape, t.dtype.numpy) if known and in_port else None)
+            arrays.append(fresh(t.shape, t.dtype.numpy) if known and in_port else None)
         return arrays
+
+
+@dataclass
+class _Draws:
+    """Numbers for the executions of random tasks: the run's, and how often each task has run in it."""
+
+    run: int = 0
+    counts: dict[int, int] = field(default_factory=dict)
+
+    def key(self, task: int) -> tuple[int, int, int]:
+        """The key of the task's next execution."""
+        count = self.counts[task] = self.counts.get(task, -1) + 1
+        return (0, task, self.run << 64 | count)
 
 
 @dataclass
@@ -68,6 +82,7 @@ class Context:
     def __init__(self, bound: BoundPlan) -> None:
         self.bound, self.plan = bound, bound.plan
         self.env: dict[str, int] = {}
+        self._draws = _Draws()
         self.spaces = Spaces(bound.weights.mapped, allocate(bound.binding.arena), [None] * bound.slots)
         self._patches: list[tuple[list[Any], int, Placed]] = []
         self._jobs = {number: self._job(step, patches=True) for number, step in bound.steps.items()}
@@ -82,7 +97,7 @@ class Context:
             if o is not None and step.places[i] is None and step.inputs[i] is None
         ]
         job = _Job(
-            Step(step.task, step.kernel, call, step.inputs, step.places, step.outputs),
+            replace(step, call=call),
             list(step.inputs),
             [None] * len(step.outputs),
             unplaced,
@@ -106,9 +121,7 @@ class Context:
         if buffer.space is Space.HOST:
             return self.spaces.slots[self.bound.binding.offsets[buffer.id]]
         if buffer.space is Space.DYNAMIC:
-            array = self.spaces.dynamic[buffer.id]
-            type_ = concrete(operand.type, self.env)
-            return array if type_.shape is None else array.reshape(type_.shape)
+            return self._dynamic(buffer.id, operand.type)
         placed = self.bound.binder.place(operand, self.env)
         if placed is None:
             return self.spaces.inputs[buffer.index]
@@ -146,20 +159,27 @@ class Context:
 
     # -- running -----------------------------------------------------------------------------------------------
 
-    def run(self, inputs: Sequence[Any], outputs: list[Any]) -> list[Any]:
+    def run(self, inputs: Sequence[Any], outputs: list[Any], number: int = 0) -> list[Any]:
         """Run the plan on contiguous input arrays; `outputs` as `BoundPlan.output_arrays` gives them.
 
-        Returns the outputs, in order. Raises `AtcError` E4xxxx when a kernel fails.
+        `number` is the run's: random operators draw other numbers in each. Returns the outputs, in order. Raises
+        `AtcError` E4xxxx when a kernel fails.
         """
         from atc_py.npu.control import run_regions
 
         self.spaces.inputs, self.spaces.outputs = inputs, outputs
         self.spaces.dynamic.clear()
         self.env = dict(self.bound.binding.env)
+        self._draws = _Draws(number)
         for views, i, placed in self._patches:
             views[i] = placed.view(self.spaces.base(placed))
-        with np.errstate(all="ignore"):
-            run_regions(self, self.plan.regions)
+        try:
+            with np.errstate(all="ignore"):
+                run_regions(self, self.plan.regions)
+        except AtcError:
+            raise
+        except Exception as e:  # kernels are guarded one by one: this is a plan that contradicts itself
+            raise error("E40002", "plan", f"cannot be carried out: {type(e).__name__}: {e}", "verify the file") from e
         results = [self._result(i, array) for i, array in enumerate(outputs)]
         self.spaces.inputs = self.spaces.outputs = ()
         return results
@@ -172,6 +192,8 @@ class Context:
         inputs = job.inputs
         for i, operand in job.unplaced:
             inputs[i] = self.load(operand)
+        if job.step.random:
+            job.step.call.key = self._draws.key(task.id)
         try:
             result = job.step.kernel(job.step.call, *inputs)
         except AtcError:
@@ -194,9 +216,16 @@ class Context:
         if buffer.space is Space.HOST:
             return self.spaces.slots[self.bound.binding.offsets[buffer.id]]
         if buffer.space is Space.DYNAMIC:
-            found = self.spaces.dynamic[buffer.id]
-            t = concrete(port.type, self.env)
-            return found if t.shape is None else found.reshape(t.shape)
+            return self._dynamic(buffer.id, port.type)
         return array
+
+    def _dynamic(self, number: int, type_: Type) -> Any:
+        """What a dynamic buffer holds, in a type's shape as far as that is known."""
+        array = self.spaces.dynamic.get(number)
+        t = concrete(type_, self.env)
+        if array is None or not isinstance(t, Tensor) or (t.shape is not None and prod(t.dims) != array.size):
+            held = "nothing" if array is None else f"{array.dtype}{list(array.shape)}"
+            raise error("E40002", f"buffer {number}", f"holds {held}, the plan has {t}", "convert the model again")
+        return array if t.shape is None else array.reshape(t.shape)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,6 +32,14 @@ def allocate(nbytes: int) -> Array:
     return raw[start : start + nbytes]
 
 
+def fresh(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """A new array; raises `AtcError` E30004 when the machine cannot give it."""
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError) as e:
+        raise error("E30004", "simulator", f"cannot allocate {dtype}{list(shape)}: {e}", "use smaller shapes") from e
+
+
 def as_bytes(array: Array) -> Array:
     """A contiguous array's bytes, without a copy."""
     return array.reshape(-1).view(np.uint8)
@@ -47,8 +56,25 @@ class Placed:
     dtype: np.dtype[Any]
     strides: tuple[int, ...] | None
 
+    @property
+    def span(self) -> tuple[int, int]:
+        """The bytes of the space between which all elements lie: the first, and the one behind the last."""
+        if 0 in self.shape:
+            return self.offset, self.offset
+        low = high = self.offset
+        step = self.dtype.itemsize
+        if self.strides is None:
+            return low, high + step * prod(self.shape)
+        for d, stride in zip(self.shape, self.strides, strict=True):
+            low += min(0, stride * (d - 1))
+            high += max(0, stride * (d - 1))
+        return low, high + step
+
     def view(self, base: Array) -> Array:
-        """The array at this place in `base`, the bytes of its space."""
+        """The array at this place in `base`, the bytes of its space. Raises `AtcError` E30010 where it leaves them."""
+        low, high = self.span
+        if low < 0 or high > base.nbytes:
+            raise outside(f"[{low}, {high}) of {self.space.value}", f"the {base.nbytes} bytes that it has")
         return np.ndarray(self.shape, self.dtype, buffer=base, offset=self.offset, strides=self.strides)  # type: ignore[arg-type]
 
 
@@ -71,9 +97,23 @@ def place(plan: Plan, binding: Binding, operand: Operand, env: Mapping[str, int]
     if type_.shape is None:
         return None
     shape = tuple(int(d) for d in type_.storage_shape)
+    if any(d < 0 for d in shape):
+        raise error("E30003", f"value %{operand.value}", f"has the shape {list(shape)}", "give inputs of other shapes")
     strides = None if operand.strides is None else tuple(evaluate(s, env) for s in operand.strides)
-    offset = binding.offsets[buffer.id] + evaluate(operand.delta, env)
-    return Placed(buffer.space, buffer.index, offset, shape, type_.dtype.numpy, strides)
+    start, nbytes = binding.offsets[buffer.id], binding.sizes[buffer.id]
+    placed = Placed(
+        buffer.space, buffer.index, start + evaluate(operand.delta, env), shape, type_.dtype.numpy, strides
+    )
+    low, high = placed.span
+    if start < 0 or low < start or high > start + max(nbytes, 0):
+        at = f"value %{operand.value}, [{low}, {high}) of {buffer.space.value},"
+        raise outside(at, f"buffer {buffer.id}, [{start}, {start + nbytes})")
+    return placed
+
+
+def outside(what: str, of: str) -> AtcError:
+    """The error for operands that are not where they may be."""
+    return error("E30010", "plan", f"{what} is outside of {of}", "the file is damaged; convert the model again")
 
 
 @dataclass
@@ -94,7 +134,10 @@ class Spaces:
         if place.space is Space.WEIGHTS:
             return self.weights
         ports = self.inputs if place.space is Space.INPUT else self.outputs
-        return as_bytes(ports[place.index])
+        array = ports[place.index] if 0 <= place.index < len(ports) else None
+        if not isinstance(array, np.ndarray) or array.dtype == object:
+            raise outside(f"{place.space.value} {place.index}", "the ports that have bytes")
+        return as_bytes(array)
 
 
 def store(target: Array, result: Any, task: str) -> None:

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from atc_py.ir.constants import DimVec, Splat
-from atc_py.npu.memory import Array, Placed, allocate
+from atc_py.npu.memory import PAGE, Array, Placed, allocate, outside
 from atc_py.ops.evaluate import evaluate
 from atc_py.plan.types import Plan, Space
 
@@ -30,6 +30,8 @@ class Weights:
         start = self.plan.weights_nbytes
         buffers = [b for b in self.plan.buffers if b.space is Space.WEIGHTS and (b.offset or 0) >= start]
         end = max(((b.offset or 0) + _int(b.nbytes) for b in buffers), default=start)
+        if end - start > sum(_int(b.nbytes) + PAGE for b in buffers):
+            raise outside(f"constant up to byte {end} of weights", f"the {len(buffers)} that are made at bind")
         space = allocate(end - start)
         for b in buffers:
             constant = self.plan.constants[b.index]
@@ -37,6 +39,8 @@ class Weights:
             array = np.asarray(constant.value, constant.dtype.numpy) if isinstance(constant, Splat) else evaluate(constant)
             offset = (b.offset or 0) - start
             raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            if raw.nbytes != _int(b.nbytes):
+                raise outside(f"constant {b.index} of {raw.nbytes} bytes", f"buffer {b.id} of {b.nbytes}")
             space[offset : offset + raw.nbytes] = raw
         space.flags.writeable = False
         return space

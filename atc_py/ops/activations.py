@@ -387,6 +387,18 @@ def _(n: Infer) -> Result:
     return (data, mask)[: max(n.outputs, 1)]
 
 
+def _drawn(call: Call, shape: tuple[int, ...]) -> Array:
+    """Uniform numbers in [0, 1).
+
+    The specification names no generator. A given seed means the one that ONNX's own tests use, MT19937, seeded
+    anew for each run, so that their outputs are ours; without a seed it is the simulator's, which goes on.
+    """
+    seed = call.attrs["seed"]
+    if seed is None:
+        return call.random().random(shape, np.float64)
+    return np.asarray(np.random.RandomState(int(seed) & 0xFFFFFFFF).uniform(0.0, 1.0, shape))
+
+
 @dropout.kernel
 def _(call: Call, x: Array, ratio: Array | None = None, training: Array | None = None) -> tuple[Array, ...]:
     share = 0.5 if ratio is None else float(np.reshape(ratio, ()))
@@ -395,7 +407,7 @@ def _(call: Call, x: Array, ratio: Array | None = None, training: Array | None =
         mask = np.ones(x.shape, np.bool_)
         np.copyto(y, x)
     else:
-        mask = np.asarray(call.random().random(x.shape, np.float32) >= np.float32(share))
+        mask = np.asarray(_drawn(call, x.shape) >= share)
         scale = 1 / (1 - share) if share < 1 else 0.0
         kept = np.where(mask, x.astype(np.float64 if x.dtype == np.float64 else np.float32), 0)
         np.copyto(y, kept * scale, casting="unsafe")

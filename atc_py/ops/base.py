@@ -30,7 +30,7 @@ from atc_py.ir.types import DType, Tensor, Type
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Shape: TypeAlias = "tuple[Size, ...]"
-Result: TypeAlias = "Type | None | Sequence[Type | None]"
+Result: TypeAlias = "Type | Sequence[Type | None] | None"
 """What an infer function returns: one type, or one for each output (None for an output that nobody asked for)."""
 
 
@@ -196,7 +196,7 @@ class Call:
     state: Any = None
     bodies: Mapping[str, Callable[[Sequence[Any]], list[Any]]] = field(default_factory=dict)
     key: tuple[int, int, int] = (0, 0, 0)
-    """(seed, operator id, run number) of random operators."""
+    """(seed, operator id, number of the execution) of random operators; the last one counts across runs, to 2**128."""
     body: Graph | None = None
     """The tile program of a fused task."""
 
@@ -217,16 +217,24 @@ class Call:
         """A temporary array in the thread's scratch buffer, `offset` bytes in (a multiple of 64)."""
         dtype = np.dtype(dtype)
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        return scratch(offset + nbytes)[offset : offset + nbytes].view(dtype).reshape(shape)
+        array: Array = scratch(offset + nbytes)[offset : offset + nbytes].view(dtype).reshape(shape)
+        return array
 
     def random(self) -> np.random.Generator:
-        """The counter-based generator (Philox) of a random operator, keyed by (seed, operator id, run number)."""
-        seed, op_id, run = self.key
-        return np.random.Generator(np.random.Philox(key=[seed & (2**64 - 1), op_id], counter=[run, 0, 0, 0]))
+        """The counter-based generator (Philox) of a random operator, keyed by (seed, operator id, execution).
+
+        The attribute `seed`, where the node has one, is part of the seed. Executions are 2**128 blocks apart.
+        """
+        seed, op_id, execution = self.key
+        if self.attrs.get("seed") is not None:
+            seed ^= int(np.float64(self.attrs["seed"]).view(np.uint64))
+        low = 2**64 - 1
+        counter = [0, 0, execution & low, execution >> 64]
+        return np.random.Generator(np.random.Philox(key=[seed & low, op_id], counter=counter))
 
 
 InferFn: TypeAlias = "Callable[[Infer], Result]"
-ValueFn: TypeAlias = "Callable[[Infer], Array | None | Sequence[Array | None]]"
+ValueFn: TypeAlias = "Callable[[Infer], Array | Sequence[Array | None] | None]"
 KernelFn: TypeAlias = "Callable[..., Any]"
 PrepareFn: TypeAlias = "Callable[[Call], Any]"
 CostFn: TypeAlias = "Callable[[Infer], Cost]"

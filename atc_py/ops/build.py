@@ -19,9 +19,10 @@ from atc_py.errors import error
 from atc_py.ir.constants import Blob, Constant, DimVec, Splat, blob, blob_array
 from atc_py.ir.dims import Dim, DimOverflow, Size
 from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node
-from atc_py.ir.types import DType, Tensor, Type
+from atc_py.ir.types import DType, Map, Optional, Tensor, Type
+from atc_py.ir.types import Sequence as SequenceType
 from atc_py.ops import get
-from atc_py.ops.base import Array, Infer, InferError, Op
+from atc_py.ops.base import Array, Infer, InferError, Op, Result
 
 KNOWN_LIMIT = 1024
 """Values with more elements than this are not followed."""
@@ -32,8 +33,9 @@ def known_value(constant: Constant | None) -> Array | None:
     if isinstance(constant, Blob) and prod(constant.shape) <= KNOWN_LIMIT and constant.dtype is not DType.STRING:
         return blob_array(constant)
     if isinstance(constant, Splat) and constant.dtype is not DType.STRING:
-        if all(type(d) is int for d in constant.shape) and prod(constant.shape) <= KNOWN_LIMIT:  # type: ignore[arg-type]
-            return np.full(constant.shape, constant.value, constant.dtype.numpy)  # type: ignore[arg-type]
+        shape = [d for d in constant.shape if isinstance(d, int)]
+        if len(shape) == len(constant.shape) and prod(shape) <= KNOWN_LIMIT:
+            return np.full(shape, constant.value, constant.dtype.numpy)
     if isinstance(constant, DimVec):
         flat = np.empty(len(constant.elements), dtype=object)
         flat[:] = constant.elements
@@ -51,6 +53,13 @@ def lookup(name: str, attrs: Mapping[str, Any]) -> Op:
     if op is None:
         raise error("E16002", name, f"operator '{name}' is not known", "atc convert lists all unknown operators at once")
     return op
+
+
+def as_types(result: Result) -> list[Type | None]:
+    """What an infer function returned, as a list with one entry an output."""
+    if result is None or isinstance(result, (Tensor, SequenceType, Optional, Map)):
+        return [result]
+    return list(result)
 
 
 class Scope:
@@ -150,10 +159,9 @@ class Scope:
         if op.infer_fn is None:
             raise InferError(f"{op.name} has no shape rule")
         try:
-            result = op.infer_fn(n)
+            found = as_types(op.infer_fn(n))
         except DimOverflow:
-            result = [Tensor(n.dtype(0), None)] * outputs
-        found = list(result) if isinstance(result, (list, tuple)) else [result]
+            found = [Tensor(n.dtype(0), None)] * outputs
         found += [None] * (outputs - len(found))
         return n, [t if t is not None else self._unknown(n) for t in found[:outputs]]
 

@@ -64,7 +64,14 @@ def reference_op(domain: str, op_type: str, opset_version: int | None = None) ->
     )
     op.infer_fn = lambda n: _infer(n, domain, op_type, version)
     op.prepare_fn = lambda call: Evaluator(call, domain, op_type, version)
-    op.kernel_fn = _run
+
+    def kernel(call: Call, *inputs: Any) -> Any:
+        if call.state is None:  # not prepared at bind, where a rank was unknown
+            call.state = Evaluator(call, domain, op_type, version)
+        results = call.state(inputs)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    op.kernel_fn = kernel
     return op
 
 
@@ -294,8 +301,3 @@ def _result(value: Any) -> Any:
         return [_result(v) for v in value]
     array = np.asarray(value)
     return array.astype(object) if array.dtype.kind in "US" else array
-
-
-def _run(call: Call, *inputs: Any) -> Any:
-    results = call.state(inputs)
-    return results[0] if len(results) == 1 else tuple(results)

@@ -5,8 +5,11 @@ A tensor is seen as [outer, n, inner] with n the axis; a few rows at a time are 
     Softmax, x: [2, 3], axis -1:   m = max of a row    y = exp(x - m)    s = sum of y    y = y / s
 
 Short last axes are turned round (n first) in scratch, because reducing many short rows costs a loop a row, and reducing
-columns costs a loop a column block. float16 and bfloat16 are computed in float32 and rounded once. A row that is -inf
-throughout has no softmax: its results are NaN.
+columns costs a loop a column block. A row that is -inf throughout has no softmax: its results are NaN.
+
+ONNX defines both by functions of tensors of the input's type, so for float16 and bfloat16 each of these tensors is
+rounded; sums run in float32. Rounding once at the end would come a little closer to the true value, but differs from the
+function by up to two units in the last place (docs/oracles.md).
 """
 
 from __future__ import annotations
@@ -27,25 +30,37 @@ _ROWS = 1 << 18
 _SHORT = 64
 """Up to this length a last axis is turned round."""
 
-Formula = Callable[[Array, Array, int, Array], None]
-"""`formula(x, y, axis, temporary)`: y from x (2-D, one type; y may be x), along axis 0 or 1."""
+Formula = Callable[[Array, Array, int, Array, "np.dtype[Any]"], None]
+"""`formula(x, y, axis, temporary, dtype)`: y from x (2-D, one type; y may be x), along axis 0 or 1.
+
+`dtype` is the tensors' own type where x and y are wider.
+"""
 
 
-def _softmax(x: Array, y: Array, axis: int, temp: Array) -> None:
+def _round(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Round x, in place, to the values of a narrower dtype."""
+    if x.dtype != dtype:
+        np.copyto(x, x.astype(dtype))
+    return x
+
+
+def _softmax(x: Array, y: Array, axis: int, temp: Array, dtype: np.dtype[Any]) -> None:
     peak = np.maximum.reduce(x, axis=axis, keepdims=True)
-    if peak.min() >= -20 and peak.max() <= 60:
+    if x.dtype == dtype and peak.min() >= -20 and peak.max() <= 60:
         # exp can neither overflow nor lose a row to underflow: the shift is not needed, and its rounding is saved.
         np.exp(x, out=y)
     else:
         np.subtract(x, peak, out=y)
-        np.exp(y, out=y)
-    np.divide(y, np.add.reduce(y, axis=axis, keepdims=True), out=y)
+        np.exp(_round(y, dtype), out=y)
+    total = np.add.reduce(_round(y, dtype), axis=axis, keepdims=True)
+    np.divide(y, _round(total, dtype), out=y)
 
 
-def _log_softmax(x: Array, y: Array, axis: int, temp: Array) -> None:
+def _log_softmax(x: Array, y: Array, axis: int, temp: Array, dtype: np.dtype[Any]) -> None:
     np.subtract(x, np.maximum.reduce(x, axis=axis, keepdims=True), out=y)
-    np.exp(y, out=temp)
-    np.subtract(y, np.log(np.add.reduce(temp, axis=axis, keepdims=True)), out=y)
+    np.exp(_round(y, dtype), out=temp)
+    total = np.add.reduce(_round(temp, dtype), axis=axis, keepdims=True)
+    np.subtract(y, _round(np.log(_round(total, dtype)), dtype), out=y)
 
 
 def _work(call: Call, rows: int, columns: int, dtype: np.dtype[Any]) -> tuple[Array, Array]:
@@ -62,10 +77,10 @@ def _tile(call: Call, formula: Formula, x: Array, y: Array, axis: int, turned: b
     compute = wide(x.dtype)
     data, temp = _work(call, x.shape[0], x.shape[1], compute)
     if not turned and x.dtype == compute:
-        formula(x, y, axis, temp)
+        formula(x, y, axis, temp, compute)
         return
     np.copyto(data, x)
-    formula(data, data, axis, temp)
+    formula(data, data, axis, temp, x.dtype)
     np.copyto(y, data, casting="unsafe")
 
 

@@ -148,5 +148,5 @@ def _(call: Call) -> Any:
 
 @full_match.kernel
 def _(call: Call, x: Array) -> Array:
-    pattern: re.Pattern[str] = call.state
+    pattern: re.Pattern[str] = call.state or re.compile(call.attrs["pattern"] or "")
     return _each(lambda item: pattern.fullmatch(text(item)) is not None, x, np.bool_)

@@ -10,16 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from atc_py.ir.dims import evaluate
+from atc_py.ir.dims import UnboundSymbol, evaluate
 from atc_py.plan.types import Gears, If, Loop, Plan, Region, Requirement, Scan, Space, children, own_operands, walk
 
 
 def meets(requirement: Requirement, env: Mapping[str, int]) -> bool:
-    """Whether the requirement holds under `env`; one that divides by zero does not."""
+    """Whether the requirement holds under `env`; one that divides by zero does not.
+
+    One with a symbol that only the run time binds is not held against the shapes.
+    """
     try:
         left, right = evaluate(requirement.left, env), evaluate(requirement.right, env)
     except ZeroDivisionError:
         return False
+    except UnboundSymbol:
+        return True
     return left == right if requirement.equal else left >= right
 
 

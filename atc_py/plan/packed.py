@@ -86,8 +86,8 @@ class _Encoder:
             self.rows["aliases"].append((a.value, a.source, self.size(a.delta), count))
             self.rows["view_strides"] += [self.size(s) for s in a.strides or ()]
         for q in plan.requirements:
-            row = (self.size(q.left), self.size(q.right), self.string(q.place), q.equal, q.branch)
-            self.rows["requirements"].append(row)
+            sides = (self.size(q.left), self.size(q.right))
+            self.rows["requirements"].append((*sides, self.string(q.place), q.equal, q.branch))
         self.rows["initial"] = list(plan.initial)
         self.rows["hint"] = [(self.string(s), 0, v) for s, v in (plan.hint or {}).items()]
         self.rows["options"] = [(self.string(k), self.string(v)) for k, v in plan.options.items()]

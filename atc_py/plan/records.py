@@ -177,7 +177,10 @@ SECTIONS: tuple[tuple[str, np.dtype[np.void] | np.dtype[np.generic]], ...] = (
     ("ports", np.dtype([("name", "<u4"), ("type", "<u4"), ("buffer", "<u4"), ("value", "<i4")])),
     ("view_strides", np.dtype("<i8")),
     ("aliases", np.dtype([("value", "<i4"), ("source", "<i4"), ("delta", "<i8"), ("strides", "<i4")])),
-    ("requirements", np.dtype([("left", "<i8"), ("right", "<i8"), ("place", "<u4"), ("equal", "<u4"), ("branch", "<i8")])),
+    (
+        "requirements",
+        np.dtype([("left", "<i8"), ("right", "<i8"), ("place", "<u4"), ("equal", "<u4"), ("branch", "<i8")]),
+    ),
     ("initial", np.dtype([("value", "<i4"), ("buffer", "<u4")])),
     ("hint", np.dtype([("name", "<u4"), ("zero", "<u4"), ("value", "<i8")])),
     ("options", np.dtype([("name", "<u4"), ("value", "<u4")])),

@@ -122,7 +122,8 @@ class _Printer:
         yield from (f"output {self._port(p)}" for p in plan.outputs)
         yield from (f"initial %{value} in {buffer}" for value, buffer in plan.initial)
         for q in plan.requirements:
-            yield f"require [{q.left}] {'==' if q.equal else '>='} [{q.right}] at {quote(q.place)}{f' branch {q.branch}' if q.branch >= 0 else ''}"
+            branch = "" if q.branch < 0 else f" branch {q.branch}"
+            yield f"require [{q.left}] {'==' if q.equal else '>='} [{q.right}] at {quote(q.place)}{branch}"
         for a in plan.aliases:
             strides = "" if a.strides is None else f" strides [{sizes_text(a.strides)}]"
             yield f"alias %{a.value} = %{a.source} + [{a.delta}]{strides}"

@@ -271,7 +271,9 @@ class _Parser:
     def _require(self, rest: str) -> None:
         match = self._match(_REQUIRE, rest, "'[SIZE] == [SIZE] at \"NODE\"'")
         left, relation, right, place, branch = match.groups()
-        self.requirements.append(Requirement(size(left), size(right), named(place), relation == "==", integer(branch or "-1")))
+        self.requirements.append(
+            Requirement(size(left), size(right), named(place), relation == "==", integer(branch or "-1"))
+        )
 
     # -- tasks -------------------------------------------------------------------------------------------------
 

@@ -282,8 +282,8 @@ class Plan:
     `weights_nbytes` is how many bytes of WEIGHTS lie in the file; constants that are derived at bind follow behind.
     `arena` is the peak in bytes (None in a template with symbols). `hint` are the symbol values at which the figures
     of a template were evaluated. `aliases` are the values without bytes of their own. `initial` are the (value, buffer)
-    pairs of the values that lie in WEIGHTS and VARIABLE buffers before the first task. Both serve the verifier. `requirements`
-    are checked by each `bind`.
+    pairs of the values that lie in WEIGHTS and VARIABLE buffers before the first task. Both serve the verifier.
+    `requirements` are checked by each `bind`.
     """
 
     target: str

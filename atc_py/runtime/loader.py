@@ -97,7 +97,10 @@ class Loaded:
         return found if isinstance(found, dict) else {}
 
     def canonical(self) -> Graph:
-        """The canonical graph. Raises `AtcError` E30012 when the file was written without it."""
+        """The canonical graph, checked against its invariants and its operators' declarations.
+
+        Raises `AtcError` E30012 when the file was written without it, E30011 or EI… when it is damaged.
+        """
         part = self.om.get(Partition.CANONICAL_GRAPH)
         if part is None:
             raise error(
@@ -106,7 +109,13 @@ class Loaded:
                 "holds no canonical graph, so it cannot be recompiled",
                 "convert the ONNX model again without --canonical=off",
             )
-        return unpack_graph(part.data, self.blobs)
+        from atc_py.ir.validate import validate
+        from atc_py.ops import check
+
+        graph = unpack_graph(part.data, self.blobs)
+        validate(graph, "optimize")
+        check.graph(graph)
+        return graph
 
     def check_weights(self) -> None:
         """Read all weights and compare their checksums; raises `AtcError` E30022 with the broken file offset."""

@@ -6,23 +6,25 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from atc_py.errors import Problems
+from atc_py.errors import Problems, error
 from atc_py.ir.dims import Dim
-from atc_py.ir.types import DType, Tensor, on_host
+from atc_py.ir.types import Tensor, on_host
 from atc_py.npu.device import BoundPlan, Context
 from atc_py.ops.base import scratch_nbytes
-from atc_py.plan.ports import show, solve
+from atc_py.plan.ports import solve
 from atc_py.plan.types import Plan, Port
 from atc_py.runtime.loader import Loaded, load
+from atc_py.runtime.values import handed_back, taken, told
 
 BINDINGS_KEPT = 16
 """How many sets of shapes a session keeps bound; the one not used for longest goes first."""
@@ -45,6 +47,14 @@ def _node_arg(port: Port) -> NodeArg:
     return NodeArg(port.name, f"tensor({t.dtype.value})", shape)
 
 
+@dataclass
+class _Pool:
+    """A bound plan, and its contexts that no run is using."""
+
+    bound: BoundPlan
+    free: list[Context] = field(default_factory=list)
+
+
 class Session:
     """Runs one OM on the simulated NPU.
 
@@ -56,9 +66,9 @@ class Session:
         self._loaded = model if isinstance(model, Loaded) else load(model)
         if check == "full":
             self._loaded.check_weights()
-        self._bound: OrderedDict[tuple[Any, ...], BoundPlan] = OrderedDict()
-        self._free: dict[int, list[Context]] = {}
+        self._pools: OrderedDict[tuple[Any, ...], _Pool] = OrderedDict()
         self._lock = threading.Lock()
+        self._runs = itertools.count()
         if self.plan.static:
             self._bind({})
 
@@ -87,14 +97,14 @@ class Session:
         """
         wanted = self._wanted(output_names)
         arrays = self._feeds(feeds)
-        bound = self._bind(self._solve(arrays))
-        context = self._take(bound)
+        pool = self._bind(self._solve(arrays))
+        context = self._take(pool)
         try:
-            results = context.run(arrays, bound.output_arrays())
+            results = context.run(arrays, pool.bound.output_arrays(), next(self._runs))
         finally:
             with self._lock:
-                self._free.setdefault(id(bound), []).append(context)
-        return [results[i] for i in wanted]
+                pool.free.append(context)
+        return [handed_back(results[i]) if on_host(self.plan.outputs[i].type) else results[i] for i in wanted]
 
     def simulator_scratch(self) -> int:
         """Bytes of scratch that the simulator's kernels have used on this thread; no figure of the NPU."""
@@ -102,7 +112,7 @@ class Session:
 
     def bound(self, feeds: Mapping[str, Any]) -> BoundPlan:
         """The plan as bound to the feeds' shapes."""
-        return self._bind(self._solve(self._feeds(feeds)))
+        return self._bind(self._solve(self._feeds(feeds))).bound
 
     def _wanted(self, names: Sequence[str] | None) -> list[int]:
         known = {p.name: i for i, p in enumerate(self.plan.outputs)}
@@ -118,15 +128,18 @@ class Session:
     def _feeds(self, feeds: Mapping[str, Any]) -> list[Any]:
         problems = Problems()
         known = {p.name for p in self.plan.inputs}
+        if not isinstance(feeds, Mapping):
+            cause = f"are a {type(feeds).__name__}, expected a mapping from names to values"
+            raise error("E30008", "inputs", cause, f"the model's inputs are {_list(known)}")
         for name in feeds:
             if name not in known:
                 problems.add("E30005", f"input '{name}'", "the model has no such input", f"it has {_list(known)}")
         arrays: list[Any] = []
         for port in self.plan.inputs:
             if port.name not in feeds:
-                problems.add("E30007", f"input '{port.name}'", "is missing", f"give {_describe(port)}")
+                problems.add("E30007", f"input '{port.name}'", "is missing", f"give {told(port.type)}")
             else:
-                arrays.append(_checked(port, feeds[port.name], problems))
+                arrays.append(taken(port.type, feeds[port.name], f"input '{port.name}'", problems))
         problems.raise_any()
         return arrays
 
@@ -134,54 +147,23 @@ class Session:
         shapes = [a.shape if isinstance(a, np.ndarray) else None for a in arrays]
         return solve(self.plan.inputs, shapes, self.plan.symbols)
 
-    def _bind(self, env: Mapping[str, int]) -> BoundPlan:
+    def _bind(self, env: Mapping[str, int]) -> _Pool:
         key = tuple(sorted(env.items()))
         with self._lock:
-            bound = self._bound.get(key)
-            if bound is None:
-                bound = self._bound[key] = BoundPlan(self.plan, self._loaded.weights, env)
-                if len(self._bound) > BINDINGS_KEPT:
-                    _, old = self._bound.popitem(last=False)
-                    self._free.pop(id(old), None)
-            self._bound.move_to_end(key)
-        return bound
+            pool = self._pools.get(key)
+            if pool is None:
+                pool = self._pools[key] = _Pool(BoundPlan(self.plan, self._loaded.weights, env))
+                if len(self._pools) > BINDINGS_KEPT:
+                    self._pools.popitem(last=False)
+            self._pools.move_to_end(key)
+        return pool
 
-    def _take(self, bound: BoundPlan) -> Context:
+    def _take(self, pool: _Pool) -> Context:
         with self._lock:
-            free = self._free.get(id(bound))
-            if free:
-                return free.pop()
-        return Context(bound)
+            if pool.free:
+                return pool.free.pop()
+        return Context(pool.bound)
 
 
 def _list(names: Any) -> str:
     return ", ".join(f"'{n}'" for n in sorted(names)) or "none"
-
-
-def _describe(port: Port) -> str:
-    t = port.type
-    if not isinstance(t, Tensor):
-        return f"a {type(t).__name__.lower()}"
-    return t.dtype.value + ("" if t.shape is None else show(t.shape))
-
-
-def _checked(port: Port, value: Any, problems: Problems) -> Any:
-    """The value as the device takes it: contiguous, of exactly the port's dtype; strings as an object array."""
-    t = port.type
-    if not isinstance(t, Tensor):
-        return value
-    array = np.asarray(value)
-    if array.dtype.kind in "US" or t.dtype is DType.STRING:
-        array = array.astype(object)
-    if on_host(t) and array.dtype == object:
-        return array
-    if array.dtype != t.dtype.numpy:
-        problems.add(
-            "E30008",
-            f"input '{port.name}'",
-            f"has dtype {array.dtype}, expected {t.dtype.value}",
-            f"convert it: x.astype('{t.dtype.value}')",
-        )
-        return array
-    return array if array.flags.c_contiguous else np.array(array, order="C")
-

@@ -147,9 +147,18 @@ class _Placer:
                 group.space is Space.OUTPUT and target is not None and group.index == target.index
             )
             read_here_last = max(self.last[v] for v in group.values) <= step.start
-            if in_place and read_here_last and _same(frame.graph.type(value), frame.graph.type(node.inputs[i])):
+            if in_place and read_here_last and self._read_elementwise(frame, node, source) and _same(frame.graph.type(value), frame.graph.type(node.inputs[i])):
                 return source
         return None
+
+    def _read_elementwise(self, frame: Frame, node: Node, source: int) -> bool:
+        """Whether every input of the node that reads the buffer of `source` may be overwritten."""
+        allowed = lookup(node.op, node.attrs).flags.inplace
+        return all(
+            i in allowed
+            for i, value in enumerate(node.inputs)
+            if value != ABSENT and self.places.of[frame.vid(value)] == self.places.of[source]
+        )
 
     # -- regions -----------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import contextlib
 import time
 
 import onnx
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper
@@ -122,6 +123,7 @@ def test_changed_fields(source: bytes, data: st.DataObject) -> None:
     survives(proto.SerializeToString())
 
 
+@pytest.mark.slow
 def test_ten_thousand_nodes() -> None:
     """One chain, deeper than Python's recursion limit: at most 150 µs a node here, and no recursion."""
     count = 10_000

@@ -386,6 +386,7 @@ def test_any_text_is_a_size_or_a_value_error(text: str) -> None:
     assert parse_dim(str(size)) == size
 
 
+@pytest.mark.slow
 def test_hostile_text_ends_soon() -> None:
     start = time.perf_counter()
     many = "+".join(f"x{i}" for i in range(40))
@@ -419,6 +420,7 @@ def test_what_grows_too_large_overflows() -> None:
     assert issubclass(DimOverflow, ValueError)
 
 
+@pytest.mark.slow
 def test_operations_are_fast() -> None:
     start = time.perf_counter()
     for i in range(50_000):

@@ -278,6 +278,7 @@ def test_equal_texts_share_their_types() -> None:
     assert second == {"a": 1}
 
 
+@pytest.mark.slow
 def test_reading_is_linear_and_quick() -> None:
     graph = Graph("chain", {"N": Range(1)})
     value = graph.add_input("x", X)

@@ -168,6 +168,7 @@ def test_tables_that_contradict_the_file(
     assert cause in error.cause and error.offset is not None
 
 
+@pytest.mark.slow
 def test_forged_counts_cost_nothing() -> None:
     data = bytearray(FOREIGN)
     struct.pack_into("<I", data, 156, 0xFFFFFFFF)

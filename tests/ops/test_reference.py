@@ -114,3 +114,12 @@ def test_attributes_and_absent_inputs() -> None:
 def test_onnx_is_imported_only_when_it_is_needed() -> None:
     code = "import sys, atc_py.ops.reference; sys.exit('onnx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_prepares_at_the_first_run_where_bind_did_not() -> None:
+    """An input of unknown rank is no reason not to run."""
+    op = find("ai.onnx.ml", "ArrayFeatureExtractor", 1)
+    call = Call({}, (None,), [None], {}, (Tensor(FLOAT, None), None))
+    assert op.kernel_fn is not None
+    got = op.kernel_fn(call, np.arange(6, dtype=np.float32).reshape(2, 3), np.array([2, 0]))
+    np.testing.assert_array_equal(got, [[2, 0], [5, 3]])

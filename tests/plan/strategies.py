@@ -231,6 +231,8 @@ def plans(draw: Any, kind: type | None = None) -> Plan:
     count = draw(st.integers(1, 4))
     pieces = tuple(draw(buffers(k, len(held), n_inputs, n_outputs)) for k in range(count))
     pool = draw(st.lists(operands(count), min_size=1, max_size=4))
+    some = st.sampled_from(SIZES)
+    requirement = st.builds(Requirement, some, some, NAMES, st.booleans(), st.integers(-1, 1))
     port = st.builds(Port, NAMES, types(), st.integers(0, count - 1), st.integers(-1, 9))
     return Plan(
         target=draw(NAMES),
@@ -246,14 +248,7 @@ def plans(draw: Any, kind: type | None = None) -> Plan:
         events=draw(COUNTS),
         hint=draw(st.none() | st.dictionaries(st.sampled_from(["N", "odd"]), st.integers(-1, 99))),
         options=draw(st.dictionaries(NAMES, NAMES, max_size=2)),
-        requirements=tuple(
-            draw(
-                st.lists(
-                    st.builds(Requirement, st.sampled_from(SIZES), st.sampled_from(SIZES), NAMES, st.booleans()),
-                    max_size=2,
-                )
-            )
-        ),
+        requirements=tuple(draw(st.lists(requirement, max_size=2))),
         aliases=tuple(draw(st.lists(st.builds(Alias, COUNTS, COUNTS, st.sampled_from(SIZES), STRIDES), max_size=2))),
         initial=tuple(draw(st.lists(st.tuples(COUNTS, st.integers(0, count - 1)), max_size=2))),
     )

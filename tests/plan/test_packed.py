@@ -54,6 +54,8 @@ REGIONS = (
       }
     }
   }
+  require [4*N] >= [8] at "reshape" branch 1
+  alias %8 = %2 + [4*N] strides [N, -4]
   gears N {
     gear 1 {
     }
@@ -220,6 +222,7 @@ def long_plan(count: int) -> Plan:
     return Plan("t", {}, tuple(buffers), (), (Port("x", t, 0, 0),), (), (Static(tuple(tasks)),), arena=3 * size)
 
 
+@pytest.mark.slow
 def test_loading_is_fast() -> None:
     """2,000 tasks take some 20 ms; the limit leaves room for a busy machine."""
     data, blobs = table(long_plan(2000))

@@ -197,6 +197,7 @@ def test_a_template_is_verified_under_given_values() -> None:
     assert {p.code for p in caught.value.problems} >= {"E31014"}
 
 
+@pytest.mark.slow
 def test_it_is_fast() -> None:
     """Some 25 µs a task; the limit leaves room for a busy machine."""
     plan = long_plan(2000)
