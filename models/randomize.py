@@ -2,7 +2,8 @@
 
 onnx ships these zoo networks with every weight made by `ConstantOfShape`: all elements equal, so that the outputs say
 nothing about the network. `randomized` puts normal weights in their place, scaled so that activations neither vanish
-nor overflow: He et al., "Delving Deep into Rectifiers" (2015), for what has a fan-in; small biases; positive variances.
+nor overflow: He et al., "Delving Deep into Rectifiers" (2015), for what has a fan-in; small biases; positive variances. The
+logits become an output beside the probabilities.
 """
 
 from __future__ import annotations
@@ -40,7 +41,16 @@ def randomized(path: str | Path, seed: int = 0) -> onnx.ModelProto:
     rest = [i for i in graph.initializer if i.name not in replaced]
     del graph.initializer[:]
     graph.initializer.extend(rest)
+    _expose_logits(graph)
     return model
+
+
+def _expose_logits(graph: onnx.GraphProto) -> None:
+    """Make the input of a final Softmax an output too: probabilities near 0 and 1 hide errors."""
+    names = {o.name for o in graph.output}
+    for node in graph.node:
+        if node.op_type == "Softmax" and node.output[0] in names:
+            graph.output.add(name=node.input[0]).type.tensor_type.elem_type = onnx.TensorProto.FLOAT
 
 
 def _reader(readers: dict[str, tuple[onnx.NodeProto, int]], name: str) -> tuple[str, int]:
