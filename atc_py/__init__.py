@@ -1,7 +1,7 @@
 """atc-py: an offline model compiler for NPUs, with a simulator that one can look into.
 
-    from atc_py import Session
-    [y] = Session("model.om").run(None, {"x": x})
+from atc_py import Session
+[y] = Session("model.om").run(None, {"x": x})
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The standard `onnx.backend` interface over the whole path: convert, bytes of an OM, load, run on the simulator.
 
-    import atc_py.backend as backend
-    [y] = backend.prepare(model).run([x])
+import atc_py.backend as backend
+[y] = backend.prepare(model).run([x])
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from atc_py.compiler import Options, compile_model
 from atc_py.emit import om_bytes
+from atc_py.errors import error
 from atc_py.runtime import Session
 
 
@@ -43,6 +44,10 @@ class AtcBackend(Backend):
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> AtcBackendRep:
         """Convert `model` (`options`: an `atc_py.Options`) and load the OM's bytes."""
+        if not cls.supports_device(device):
+            raise error(
+                "E10001", f"device '{device}'", "there is only the simulated NPU, called 'CPU'", "use device='CPU'"
+            )
         options = kwargs.get("options") or Options()
         return AtcBackendRep(Session(om_bytes(compile_model(model, options))))
 
@@ -83,3 +88,4 @@ prepare = AtcBackend.prepare
 run_model = AtcBackend.run_model
 run_node = AtcBackend.run_node
 supports_device = AtcBackend.supports_device
+is_compatible = AtcBackend.is_compatible

@@ -65,6 +65,12 @@ OWN: dict[str, tuple[str, str, str]] = {
         "dtypes of the model.",
         "Use --precision-mode origin, or convert the model's dtypes before.",
     ),
+    "E20004": (
+        "Only the ONNX model can be compiled so",
+        "An OM holds the graph after optimization: it can be compiled again for another target or at a higher level, "
+        "but not at a lower one, nor with other input shapes or outputs.",
+        "Convert the ONNX model with that option.",
+    ),
     "E20010": (
         "The target is not known",
         "--soc-version takes the name of an NPU that atc-py describes, or the path of a target file (.toml).",
@@ -74,6 +80,24 @@ OWN: dict[str, tuple[str, str, str]] = {
         "A target file is wrong",
         "The TOML file of --soc-version has errors, or lacks something that a target must say.",
         "Compare it with one of the files in atc_py/target/data.",
+    ),
+    "E20020": (
+        "A module of custom operators cannot be loaded",
+        "--custom-ops, Options(custom_ops=...), Session(custom_ops=...) and atc_py.custom.load take a Python file, a "
+        "package's folder, or the name of a module that can be imported; it has to declare at least one operator. A "
+        "module that fails on import leaves nothing behind.",
+        "Correct the module; docs/custom_operators.md has an example that works.",
+    ),
+    "E20021": (
+        "A custom operator's declaration is wrong",
+        "Its name is one that atc-py or another module has already, or the inputs, attributes or flags of the "
+        "declaration are not as atc_py.custom.declare takes them.",
+        "Correct the declaration; names of your own belong into a domain of your own, as in acme::SoftCap.",
+    ),
+    "W20001": (
+        "The model may not fit into the target's memory",
+        "Arena and weights together take more bytes than the target has. The simulator runs it all the same.",
+        "Use smaller shapes or batches, or a target with more memory.",
     ),
     "E30001": (
         "An input has the wrong shape",
@@ -118,6 +142,11 @@ OWN: dict[str, tuple[str, str, str]] = {
         "The stored plan or graph cannot be read or written",
         "The plan or the canonical graph in the OM is not in its form, or one was built that the form cannot hold.",
         _AGAIN,
+    ),
+    "E30028": (
+        "An output cannot be written into the array that was given",
+        "Results are written in place: the array must be C-contiguous and writable, of the output's dtype and shape.",
+        "Allocate it with numpy.empty of the shape and dtype in the message, or use Session.run.",
     ),
     "E30030": (
         "The model has no meaning for these shapes",
@@ -199,8 +228,8 @@ OWN: dict[str, tuple[str, str, str]] = {
     ),
     "E40002": (
         "A kernel's result does not fit the plan",
-        "The result has another dtype or shape than was planned. This is a fault of atc-py, or of the shape rule of a "
-        "custom operator.",
+        "The result has another dtype or shape than was planned. This is a fault of atc-py, or of the kernel or shape "
+        "rule of a custom operator, which the message then names.",
         _REPORT,
     ),
     "E40003": ("There is no kernel", "An operator is declared without a kernel, so it cannot be run.", _REPORT),
@@ -208,6 +237,13 @@ OWN: dict[str, tuple[str, str, str]] = {
         "A package that an operator needs is absent",
         "Some operators need a package that atc-py does not install by itself: ImageDecoder needs Pillow.",
         "Install the extra that the message names.",
+    ),
+    "E40005": (
+        "A custom operator is not here",
+        "The OM was made of a model with an operator that a module of somebody's declares. An OM holds no code: the "
+        "module is needed wherever the file is run, verified or compiled again. The message says which it was.",
+        "Give it with --custom-ops (in Python: Session(..., custom_ops=[...])), or install the package that offers it "
+        "in the entry point group 'atc_py.ops'.",
     ),
     "E50001": (
         "The oracle cannot run the model",

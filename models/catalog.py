@@ -129,9 +129,7 @@ def load_manifest() -> Mapping[str, Entry]:
         except TypeError as error:
             raise CatalogError(f"{MANIFEST.name}: entry {row.get('id', '?')!r}: {error}") from error
         if entry.kind not in KINDS or entry.id in entries:
-            raise CatalogError(
-                f"{MANIFEST.name}: entry {entry.id!r} is there twice or of no known kind ({entry.kind})"
-            )
+            raise CatalogError(f"{MANIFEST.name}: entry {entry.id!r} is there twice or of no known kind ({entry.kind})")
         entries[entry.id] = entry
     return entries
 
@@ -141,9 +139,7 @@ def get(model_id: str) -> Entry:
     try:
         return load_manifest()[model_id]
     except KeyError:
-        raise CatalogError(
-            f"no model {model_id!r} in {MANIFEST.name}; scripts/models --list shows all"
-        ) from None
+        raise CatalogError(f"no model {model_id!r} in {MANIFEST.name}; scripts/models --list shows all") from None
 
 
 # ---- where a model lies
@@ -372,9 +368,7 @@ def make_inputs(entry: Entry, onnx_model_path: str | Path, alt: bool = False, se
         if not value.type.HasField("tensor_type"):
             raise CatalogError(f"{entry.id}: input {value.name!r} is not a tensor")
         dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
-        feeds[value.name] = _fill(
-            entry.spec, value.name, input_shape(entry, value, alt), np.dtype(dtype), rng
-        )
+        feeds[value.name] = _fill(entry.spec, value.name, input_shape(entry, value, alt), np.dtype(dtype), rng)
     return feeds
 
 
@@ -397,9 +391,7 @@ def input_shape(entry: Entry, value: onnx.ValueInfoProto, alt: bool = False) -> 
     return tuple(shape)
 
 
-def _fill(
-    spec: Spec, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Generator
-) -> Array:
+def _fill(spec: Spec, name: str, shape: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Generator) -> Array:
     import numpy as np
 
     if name in spec.vals:

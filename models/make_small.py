@@ -47,9 +47,7 @@ class _Builder:
         self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
         return name
 
-    def model(
-        self, name: str, inputs: Sequence[ValueInfoProto], outputs: Sequence[ValueInfoProto]
-    ) -> ModelProto:
+    def model(self, name: str, inputs: Sequence[ValueInfoProto], outputs: Sequence[ValueInfoProto]) -> ModelProto:
         graph = helper.make_graph(self.nodes, name, list(inputs), list(outputs), self.weights)
         opset = helper.make_opsetid("", OPSET)
         return helper.make_model(graph, producer_name="atc-py", opset_imports=[opset], ir_version=IR_VERSION)
@@ -58,9 +56,7 @@ class _Builder:
 def _conv_bn(b: _Builder, name: str, x: str, cin: int, cout: int, kernel: int, stride: int = 1) -> str:
     weight = b.weight(f"{name}.weight", (cout, cin, kernel, kernel), cin * kernel * kernel)
     pad = kernel // 2
-    y = b.add(
-        "Conv", f"{name}.conv", [x, weight], kernel_shape=[kernel] * 2, pads=[pad] * 4, strides=[stride] * 2
-    )
+    y = b.add("Conv", f"{name}.conv", [x, weight], kernel_shape=[kernel] * 2, pads=[pad] * 4, strides=[stride] * 2)
     params = [
         b.constant(f"{name}.scale", 1 + b.random.standard_normal(cout) / 8),
         b.constant(f"{name}.bias", b.random.standard_normal(cout) / 8),
@@ -81,14 +77,10 @@ def small_cnn() -> ModelProto:
     x = b.add("Relu", "wide.relu", [_conv_bn(b, "wide", x, 16, 32, 3, stride=2)])
     x = b.add("GlobalAveragePool", "gap", [x])
     x = b.add("Flatten", "flatten", [x], axis=1)
-    x = b.add(
-        "Gemm", "fc", [x, b.weight("fc.weight", (10, 32), 32), b.weight("fc.bias", (10,), 32)], transB=1
-    )
+    x = b.add("Gemm", "fc", [x, b.weight("fc.weight", (10, 32), 32), b.weight("fc.bias", (10,), 32)], transB=1)
     b.add("Softmax", "probabilities", [x], axis=1)
     image = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, 32, 32])
-    return b.model(
-        "small_cnn", [image], [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["N", 10])]
-    )
+    return b.model("small_cnn", [image], [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["N", 10])])
 
 
 def _linear(b: _Builder, name: str, x: str, cin: int, cout: int) -> str:

@@ -2,8 +2,8 @@
 
 onnx ships these zoo networks with every weight made by `ConstantOfShape`: all elements equal, so that the outputs say
 nothing about the network. `randomized` puts normal weights in their place, scaled so that activations neither vanish
-nor overflow: He et al., "Delving Deep into Rectifiers" (2015), for what has a fan-in; small biases; positive variances. The
-logits become an output beside the probabilities.
+nor overflow: He et al., "Delving Deep into Rectifiers" (2015), for what has a fan-in; small biases; positive variances.
+The logits become an output beside the probabilities.
 """
 
 from __future__ import annotations

@@ -122,9 +122,7 @@ def _check_start(head: bytes) -> None:
     if not head:
         raise OmError(OmErrorCode.NOT_OM, "the file is empty", offset=0)
     if not head.startswith(MAGIC[: len(head)]):
-        raise OmError(
-            OmErrorCode.NOT_OM, "the file does not start with the magic 'IMOD'", offset=0, hint=_guess(head)
-        )
+        raise OmError(OmErrorCode.NOT_OM, "the file does not start with the magic 'IMOD'", offset=0, hint=_guess(head))
     if len(head) < HEADER_BYTES:
         raise truncated(f"the file ends inside the header, after {len(head)} of 256 bytes", len(head))
     headsize, version = struct.unpack_from("<II", head, 4)

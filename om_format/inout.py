@@ -120,9 +120,7 @@ def _pack_gears(gears: Sequence[Sequence[int]]) -> bytes:
 
 def _pack_texts(texts: Sequence[str]) -> bytes:
     encoded = [text.encode("utf-8") for text in texts]
-    return struct.pack(f"<I{len(encoded)}I", len(encoded), *(len(text) for text in encoded)) + b"".join(
-        encoded
-    )
+    return struct.pack(f"<I{len(encoded)}I", len(encoded), *(len(text) for text in encoded)) + b"".join(encoded)
 
 
 class _Cursor:

@@ -41,9 +41,7 @@ def as_bytes_view(data: BytesLike) -> memoryview:
     try:
         return view.cast("B")
     except TypeError:
-        raise invalid(
-            f"elements of format {view.format!r} cannot be seen as bytes", "view it as uint8"
-        ) from None
+        raise invalid(f"elements of format {view.format!r} cannot be seen as bytes", "view it as uint8") from None
 
 
 def as_stream(payload: Payload) -> Stream:

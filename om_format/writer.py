@@ -125,9 +125,7 @@ def _finished(header: OmHeader, models: int, body: int, integrity: bool) -> OmHe
     if integrity and header.userdefineinfo not in (b"", OWNER_MARK):
         raise invalid("the header's userdefineinfo is taken by the mark of files with digests")
     mark = OWNER_MARK if integrity else header.userdefineinfo
-    return replace(
-        header, version=VERSION_2, length=0, model_length=body, model_num=models, userdefineinfo=mark
-    )
+    return replace(header, version=VERSION_2, length=0, model_length=body, model_num=models, userdefineinfo=mark)
 
 
 def _write_all(

@@ -16,6 +16,7 @@ FLOAT, FLOAT16, BFLOAT16, DOUBLE = TensorProto.FLOAT, TensorProto.FLOAT16, Tenso
 INT64, INT32, BOOL, STRING = TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL, TensorProto.STRING
 node = helper.make_node
 
+
 def info(name: str, declared: Any) -> Any:
     """A value's declaration from (dtype, shape) or from a type."""
     if isinstance(declared, TypeProto):

@@ -149,6 +149,7 @@ print(json.dumps([imported - start, session_class - imported, loaded - session_c
 """
 
 
+@pytest.mark.slow  # a busy machine would make it fail
 def test_the_import_takes_no_time(small: tuple[Path, Path]) -> None:
     rows = [python(TIMES, small[0]) for _ in range(5)]
     imported, session_class, loaded = (min(column) * 1e3 for column in zip(*rows, strict=True))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
 
-from atc_py.cli.usage import as_usage
+from atc_py.cli.usage import Usage, as_usage
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -15,11 +15,20 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 class Command(click.Command):
     """A verb. `--soc_version=X` and `--soc-version X` are the same; an `AtcError` becomes a block and exit code 1."""
 
+    instead: Mapping[str, str] = {}
+    """Options that users of another tool look for here: their names, and what to do instead."""
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Normalise the spelling, then parse."""
         as_json = "--json" in args
         try:
             return super().parse_args(ctx, self.normalised(ctx, args))
+        except click.NoSuchOption as problem:
+            hint = self.instead.get(problem.option_name.lstrip("-").replace("_", "-"))
+            if hint is None:
+                raise as_usage(problem, as_json) from None
+            cause = f"ATC's option '{problem.option_name}' is not supported"
+            raise Usage("E10001", "command line", cause, hint, ctx=ctx, as_json=as_json) from None
         except click.UsageError as problem:
             raise as_usage(problem, as_json) from None
 
@@ -38,8 +47,13 @@ class Command(click.Command):
         return found
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb."""
+        """Load the modules of `--custom-ops`, then run the verb."""
         try:
+            sources = ctx.params.pop("custom_ops", ())
+            if sources:
+                from atc_py.runtime.custom import load_custom
+
+                load_custom(sources)
             return super().invoke(ctx)
         except (click.exceptions.Exit, click.ClickException, click.Abort):
             raise
@@ -55,10 +69,28 @@ def common(verb: _F) -> _F:
     return click.option("--json", is_flag=True, help="Print one JSON object instead of text.")(verb)
 
 
+def custom_option(verb: _F) -> _F:
+    """`--custom-ops` of verbs that need the declarations of a model's operators."""
+    text = "A Python file, a package's folder or a module that declares operators; may be given several times."
+    return click.option("--custom-ops", multiple=True, metavar="MODULE", help=text)(verb)
+
+
+class _Tolerance(click.FloatRange):
+    """A number of at least 0; nan, which every comparison fails, is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        number = super().convert(value, param, ctx)
+        if number != number:
+            self.fail("nan is no tolerance", param, ctx)
+        return number
+
+
 def check_options(verb: _F) -> _F:
     """The options of comparisons."""
-    verb = click.option("--atol", type=float, help="Absolute tolerance, relative to each output's scale.")(verb)
-    return click.option("--rtol", type=float, help="Relative tolerance of an element. Default: by dtype.")(verb)
+    kind = _Tolerance(0)
+    verb = click.option("--atol", type=kind, help="Absolute tolerance, relative to each output's scale.")(verb)
+    return click.option("--rtol", type=kind, help="Relative tolerance of an element. Default: by dtype.")(verb)
 
 
 def shape_option(verb: _F) -> _F:

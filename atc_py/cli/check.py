@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from atc_py.cli.base import check_options, command, common, input_option, seed_option, shape_option
+from atc_py.cli.base import check_options, command, common, custom_option, input_option, seed_option, shape_option
 from atc_py.cli.usage import Usage, print_json
 
 if TYPE_CHECKING:
+    from atc_py.cli.oracle import Oracle
     from atc_py.compiler import Options
     from atc_py.runtime import Session
     from atc_py.runtime.compare import Difference
@@ -47,13 +48,14 @@ atc check model.onnx --rtol 1e-4 --atol 1e-5
     metavar="[O0|O1|O2|O3]",
     help="As for convert.",
 )
+@custom_option
 @common
 @click.pass_context
 def verb(ctx: click.Context, /, files: tuple[str, ...], **given: Any) -> None:
     """Run both, compare, and look for the first difference when they disagree."""
     model, om = _files(ctx, files, given)
     from atc_py.cli.oracle import Oracle
-    from atc_py.cli.running import make_feeds
+    from atc_py.cli.running import make_feeds, running_on
 
     oracle = Oracle(model, given["oracle"])
     options = _options(given)
@@ -61,7 +63,10 @@ def verb(ctx: click.Context, /, files: tuple[str, ...], **given: Any) -> None:
     # What was converted here has the shapes of --input-shape already.
     feeds = make_feeds(session, given["inputs"], given["input_shape"] if om else "", given["seed"])
     names = [o.name for o in session.get_outputs()]
-    got = session.run(None, feeds.arrays)
+    if om is not None:
+        _same_model(oracle, om, names, list(feeds.arrays))
+    with running_on(session, feeds, given["inputs"]):
+        got = session.run(None, feeds.arrays)
     judged = oracle.compare(names, got, feeds.arrays, given["rtol"], given["atol"])
     differences = [d for j in judged for d in j.differences]
     spreads = {name: j.spread for name, j in zip(names, judged, strict=True) if j.spread is not None}
@@ -96,6 +101,20 @@ def _files(ctx: click.Context, files: Sequence[str], given: Mapping[str, Any]) -
         hint = "leave the OM out, or leave out --soc-version and --opt-level"
         raise Usage("E10001", oms[0], cause, hint, ctx=ctx, as_json=given["json"])
     return models[0], oms[0] if oms else None
+
+
+def _same_model(oracle: Oracle, om: str, outputs: Sequence[str], inputs: Sequence[str]) -> None:
+    """Raise `AtcError` when the OM cannot have been made of the ONNX model: the names of tensors are other ones."""
+    from atc_py.errors import Problems
+
+    problems, hint = Problems(), "give the OM that was made of this model"
+    for name in outputs:
+        if name not in oracle.tensors:
+            problems.add("E30006", f"output '{name}' of {om}", f"'{oracle.path}' has no such tensor", hint)
+    for name in oracle.inputs:
+        if name not in inputs:
+            problems.add("E30005", f"input '{name}' of {oracle.path}", f"'{om}' has no such input", hint)
+    problems.raise_any()
 
 
 def _options(given: Mapping[str, Any]) -> Options:
@@ -160,13 +179,15 @@ def _search(
 def _show(facts: Mapping[str, Any], differences: Sequence[Difference]) -> None:
     from rich.text import Text
 
+    from atc_py.cli.oracle import MOST_SPREAD
     from atc_py.report import results
-    from atc_py.report.screen import console
+    from atc_py.report.screen import console, indented
 
     screen = console()
     screen.print(results.comparison(facts["outputs"]))
     for name, own in facts["oracle_spread"].items():
-        screen.print(Text(f"  {results.spread(name, own, facts['oracle'])}", style="yellow"))
+        text = results.spread(name, own, facts["oracle"], MOST_SPREAD)
+        screen.print(indented(Text(text, style="yellow")))
     screen.print()
     if facts["passed"]:
         count = len(differences)

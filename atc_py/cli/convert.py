@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from atc_py.cli.base import command, common
+from atc_py.cli.atc_options import INSTEAD, PRECISION_MODES
+from atc_py.cli.base import command, common, custom_option
 from atc_py.cli.usage import Usage, print_json
 
 if TYPE_CHECKING:
@@ -56,21 +58,19 @@ LEVELS = ("O0", "O1", "O2", "O3")
     type=click.Choice(["debug", "info", "warning", "error", "null"]),
     default="null",
     show_default=True,
-    help="Log level, on standard error.",
+    help="With info: what each pass did, on standard error; with debug: what it left alone, and why.",
 )
+@custom_option
 @common
 @click.pass_context
 def verb(ctx: click.Context, /, model: str | None, model_option: str | None, output: str, **given: Any) -> None:
     """Check the command line, compile, write, report."""
     source = _source(ctx, model, model_option, given)
-    target = Path(output if output.lower().endswith(".om") else output + ".om")
-    _set_log(given["log"])
-    from atc_py.cli.files import writable
-
-    writable(target)
+    target = _target(output)
     om, stages = _compile(source, given)
     om.embed_canonical = given["canonical"] == "on"
     size = _write(om, target)
+    _log_passes(om, given["log"])
     figures = {
         **om.summary,
         "file": {"path": str(target), "bytes": size},
@@ -81,6 +81,9 @@ def verb(ctx: click.Context, /, model: str | None, model_option: str | None, out
         print_json(figures)
         return
     _show(om, figures, target, size)
+
+
+verb.instead = INSTEAD
 
 
 def _source(ctx: click.Context, model: str | None, model_option: str | None, given: dict[str, Any]) -> str:
@@ -100,12 +103,27 @@ def _source(ctx: click.Context, model: str | None, model_option: str | None, giv
     return found
 
 
-def _set_log(level: str) -> None:
-    """Logging on standard error."""
-    if level != "null":
-        import logging
+def _target(output: str) -> Path:
+    """The file to write, `.om` added; raises `AtcError` E13001 before any work is done when it cannot be put there."""
+    from atc_py.cli.files import writable
 
-        logging.basicConfig(level=level.upper(), format="[%(levelname)s] %(name)s: %(message)s")
+    if os.path.basename(output) in ("", ".", ".."):  # a folder; `net` means net.om, also beside a folder of that name
+        writable(Path(output))
+    target = Path(output if output.lower().endswith(".om") else output + ".om")
+    writable(target)
+    return target
+
+
+def _log_passes(om: Om, level: str) -> None:
+    """The passes' report on standard error; ATC's other levels have nothing to say here."""
+    if level not in ("debug", "info"):
+        return
+    from atc_py.report.conversion import passes
+    from atc_py.report.screen import console
+
+    screen = console(stderr=True)
+    screen.print()
+    screen.print(passes(om.report.to_json(), declined=level == "debug"))
 
 
 def _compile(source: str, given: dict[str, Any]) -> tuple[Om, list[tuple[str, float]]]:
@@ -122,7 +140,7 @@ def _compile(source: str, given: dict[str, Any]) -> tuple[Om, list[tuple[str, fl
         input_hint=hint_values(source, shapes, given["input_hint_shape"]) if given["input_hint_shape"] else {},
         out_nodes=[name.strip() for name in given["out_nodes"].split(";") if name.strip()],
         soc_version=given["soc_version"],
-        precision_mode=given["precision_mode"],
+        precision_mode=PRECISION_MODES.get(given["precision_mode"], given["precision_mode"]),
         opt_level=LEVELS.index(given["opt_level"].upper()),
         disabled_passes=frozenset(given["disable_pass"]),
         debug=given["debug"],

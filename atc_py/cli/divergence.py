@@ -65,6 +65,7 @@ class Search:
             "tensor": candidate.tensor,
             "node": candidate.node,
             "op_type": candidate.op_type,
+            "reason": difference.reason,
             "max_abs": difference.to_json()["max_abs"],
             "mismatches": difference.mismatches,
             "note": note,

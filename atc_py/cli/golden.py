@@ -8,7 +8,16 @@ from typing import Any
 
 import click
 
-from atc_py.cli.base import Command, check_options, command, common, input_option, seed_option, shape_option
+from atc_py.cli.base import (
+    Command,
+    check_options,
+    command,
+    common,
+    custom_option,
+    input_option,
+    seed_option,
+    shape_option,
+)
 from atc_py.cli.usage import Usage, print_json
 
 RECORD = """
@@ -45,11 +54,12 @@ def verb() -> None:
 @input_option
 @shape_option
 @seed_option
+@custom_option
 @common
 def record(model: str, output: str, **given: Any) -> None:
     """Run and save."""
     from atc_py.cli.files import writable
-    from atc_py.cli.running import make_feeds, open_checked
+    from atc_py.cli.running import make_feeds, open_checked, running_on
     from atc_py.report.conversion import file_line
     from atc_py.report.screen import console
     from atc_py.runtime import Session, golden
@@ -58,7 +68,8 @@ def record(model: str, output: str, **given: Any) -> None:
     writable(target)
     session = Session(open_checked(model))
     feeds = make_feeds(session, given["inputs"], given["input_shape"], given["seed"])
-    made = golden.record(model, session, feeds.arrays, None if given["inputs"] else given["seed"])
+    with running_on(session, feeds, given["inputs"]):
+        made = golden.record(model, session, feeds.arrays, None if given["inputs"] else given["seed"])
     made.save(target)
     size = target.stat().st_size
     if given["json"]:
@@ -77,6 +88,7 @@ def record(model: str, output: str, **given: Any) -> None:
 @check_options
 @click.option("--cosine", type=click.FloatRange(-1, 1), help="Ask for a least cosine similarity too.")
 @click.option("--junit", type=click.Path(dir_okay=False), help="Write a JUnit report.")
+@custom_option
 @common
 @click.pass_context
 def verify(ctx: click.Context, /, model: str, golden: str, **given: Any) -> None:

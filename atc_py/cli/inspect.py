@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from atc_py.cli.base import command, common
-from atc_py.cli.usage import print_json
+from atc_py.cli.base import command, common, custom_option
+from atc_py.cli.usage import Usage, print_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,10 +27,17 @@ atc inspect model.onnx
 @click.option("--memory", is_flag=True, help="The memory map: a chart of the arena, and every buffer.")
 @click.option("--tasks", is_flag=True, help="The tasks with engines, streams, addresses and ONNX nodes.")
 @click.option("--weights", is_flag=True, help="The constants and where they lie.")
+@custom_option
 @common
-def verb(file: str, **given: Any) -> None:
+@click.pass_context
+def verb(ctx: click.Context, /, file: str, **given: Any) -> None:
     """Tell an OM by its first bytes."""
     if _is_onnx(file):
+        for option in ("memory", "tasks", "weights"):
+            if given[option]:
+                hint = f"convert '{file}', and inspect the OM"
+                cause = "an ONNX model has no plan: it is made by the conversion"
+                raise Usage("E10001", f"--{option}", cause, hint, ctx=ctx, as_json=given["json"])
         _inspect_onnx(file, given)
     else:
         _inspect_om(file, given)
@@ -59,12 +66,17 @@ def _print(parts: list[RenderableType]) -> None:
 
 def _inspect_om(path: str, given: dict[str, Any]) -> None:
     from atc_py.cli import om_facts
+    from atc_py.errors import error
     from atc_py.report import inspection, memory
     from atc_py.runtime.loader import load, open_om
 
     om = open_om(path)
     if not om.is_atc:
         facts = om_facts.foreign(om)
+        asked = next((o for o in ("graph", "memory", "tasks", "weights") if given[o]), None)
+        if asked is not None:
+            cause = f"--{asked}: another compiler's OM has no plan or graph of atc-py"
+            raise error("E30025", path, cause, f"leave out --{asked}")
         if given["json"]:
             print_json(facts)
         else:
@@ -107,20 +119,22 @@ def _graph_text(path: str, loaded: Any) -> str:
 
 def _inspect_onnx(path: str, given: dict[str, Any]) -> None:
     from atc_py.cli import onnx_facts
-    from atc_py.errors import Problem
+    from atc_py.errors import AtcError, Problem
     from atc_py.ir.text import print_graph
     from atc_py.report import inspection
     from atc_py.report.problems import warning_block
 
     facts, graph = onnx_facts.overview(path)
-    if given["graph"] and graph is not None:
+    if given["graph"]:
+        if graph is None:
+            raise AtcError(*(Problem(**p) for p in facts["problems"]))
         facts["graph"] = print_graph(graph)
     if given["json"]:
         print_json(facts)
         return
-    if given["graph"] and graph is not None:
+    if given["graph"]:
         click.echo(facts["graph"], nl=False)
         return
-    notes = [Problem(**p) for p in [*facts["problems"], *facts["warnings"]]]
-    block = warning_block(notes)
-    _print([inspection.onnx_overview(facts), *([block] if block is not None else [])])
+    wrong = warning_block([Problem(**p) for p in facts["problems"]], "why it cannot be converted")
+    noticed = warning_block([Problem(**p) for p in facts["warnings"]])
+    _print([inspection.onnx_overview(facts), *(block for block in (wrong, noticed) if block is not None)])

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from atc_py.emit.attrs import type_text
+from atc_py.emit.summary import requirements_json, symbols_json
 from atc_py.errors import error
 from atc_py.ir.constants import Blob, Constant, DimVec, Splat
 from atc_py.ir.dims import UnboundSymbol, evaluate
@@ -14,7 +15,8 @@ from atc_py.ir.graph import STRUCTURAL
 from atc_py.ir.types import Tensor, on_host
 from atc_py.memory import bind
 from atc_py.memory.bind import Binding
-from atc_py.ops import get
+from atc_py.ops import MARK, get
+from atc_py.plan.operations import custom_modules
 from atc_py.plan.types import Buffer, Operand, Plan, Space, Task
 from atc_py.runtime.loader import Loaded, as_atc_error
 from om_format import OmError, OmFile, Partition, own_name, parse_inout, partition_name
@@ -51,7 +53,9 @@ def recorded(loaded: Loaded) -> dict[str, Any]:
     hint = figures.get("hint")
     if hint is not None and not (isinstance(hint, dict) and all(isinstance(v, int) for v in hint.values())):
         raise error("E30022", "INFO partition", "its 'hint' is wrong", "convert the model again")
-    return {"hint": None, "predicted_latency_us": None, **figures}
+    plan = loaded.plan
+    said = {"symbols": symbols_json(plan), "requirements": requirements_json(plan), "custom_ops": custom_modules(plan)}
+    return {"hint": None, "predicted_latency_us": None, **figures, **said}
 
 
 def overview(loaded: Loaded) -> dict[str, Any]:
@@ -97,10 +101,10 @@ def needs_onnx(plan: Plan) -> list[dict[str, Any]]:
 
 def is_reference(task: Task) -> bool:
     """Whether a task, or a node of its body, runs with onnx's reference implementation."""
-    names = [task.kernel]
+    found = [(task.kernel, task.attrs)]
     if task.body is not None:
-        names = [n.op for n in task.body.order() if n.op not in STRUCTURAL]
-    return any(get(name) is None for name in names)
+        found = [(n.op, n.attrs) for n in task.body.order() if n.op not in STRUCTURAL]
+    return any(get(name) is None and MARK not in attrs for name, attrs in found)
 
 
 class PlanFacts:

@@ -12,7 +12,7 @@ from atc_py.cli.om_facts import histogram
 from atc_py.emit.summary import port_json
 from atc_py.errors import AtcError
 from atc_py.frontend import codes, import_model, model_file
-from atc_py.frontend.onnx_types import declared_dims
+from atc_py.frontend.onnx_types import ELEMENTS, declared_dims
 from atc_py.ir.graph import Graph
 from atc_py.plan.types import Port
 
@@ -20,6 +20,7 @@ from atc_py.plan.types import Port
 def overview(path: str) -> tuple[dict[str, Any], Graph | None]:
     """Facts about the model, and its imported graph (None when it cannot be imported, `problems` says why)."""
     proto = model_file.load(path).proto
+    constants = [_held(node) for node in _nodes(proto.graph) if _operator(node) == "Constant"]
     facts: dict[str, Any] = {
         "format_version": 1,
         "name": _text(proto.graph.name),
@@ -27,7 +28,8 @@ def overview(path: str) -> tuple[dict[str, Any], Graph | None]:
         "properties": _properties(proto),
         "op_histogram": histogram(_operator(node) for node in _nodes(proto.graph)),
         "initializers": len(proto.graph.initializer),
-        "weights": sum(_bytes(t) for t in proto.graph.initializer),
+        "constants": len(constants),
+        "weights": sum(_bytes(t) for t in (*proto.graph.initializer, *constants)),
         "symbols": {},
         "supported": True,
         "unsupported": [],
@@ -74,6 +76,12 @@ def _operator(node: onnx.NodeProto) -> str:
     return op_type if domain in ("", "ai.onnx") else f"{domain}::{op_type}"
 
 
+def operators(proto: onnx.ModelProto) -> list[str]:
+    """The operators that the model's graph and its functions use, sorted."""
+    bodies = [onnx.GraphProto(node=f.node) for f in proto.functions]
+    return sorted({_operator(node) for graph in (proto.graph, *bodies) for node in _nodes(graph)})
+
+
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """All nodes, those of subgraphs included."""
     stack = [graph]
@@ -85,6 +93,11 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
                     stack.append(attribute.g)
                 elif attribute.type == onnx.AttributeProto.GRAPHS:
                     stack.extend(attribute.graphs)
+
+
+def _held(node: onnx.NodeProto) -> onnx.TensorProto:
+    """The tensor of a Constant node; an empty one for those that say their value in another way, which are small."""
+    return next((a.t for a in node.attribute if a.type == onnx.AttributeProto.TENSOR), onnx.TensorProto(dims=[0]))
 
 
 def _bytes(tensor: onnx.TensorProto) -> int:
@@ -121,7 +134,6 @@ def _declared(proto: onnx.ModelProto, values: Any) -> list[dict[str, Any]]:
 
 
 def _dtype(number: int) -> str:
-    try:
-        return onnx.TensorProto.DataType.Name(number).lower()
-    except ValueError:
-        return f"type {number}"
+    """The type's name as an imported model's inputs have it."""
+    known = ELEMENTS.get(number)
+    return f"type {number}" if known is None else known.value

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from atc_py.cli.base import command, common, input_option, seed_option, shape_option
+from atc_py.cli.base import command, common, custom_option, input_option, seed_option, shape_option
 from atc_py.cli.usage import print_json
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ atc run model.om --recompile --soc-version Ascend910B1
 @click.option("--output", "-o", type=click.Path(file_okay=False), help="Write the outputs into this folder.")
 @click.option(
     "--outfmt",
-    type=click.Choice(["NPY", "BIN", "TXT", "NPZ"], case_sensitive=False),
-    default="NPY",
+    type=click.Choice(["npy", "bin", "txt", "npz"], case_sensitive=False),
+    default="npy",
     show_default=True,
     help="The form of written outputs.",
 )
@@ -43,11 +43,12 @@ atc run model.om --recompile --soc-version Ascend910B1
 @click.option("--recompile", is_flag=True, help="Compile the graph in the OM again, in memory, and run that.")
 @click.option("--soc-version", help="With --recompile: another target.")
 @click.option("--precision-mode", help="With --recompile: another precision mode.")
+@custom_option
 @common
 @click.pass_context
 def verb(ctx: click.Context, /, model: str, **given: Any) -> None:
     """Load, feed, run, report."""
-    from atc_py.cli.running import make_feeds, open_checked, threads, write_outputs
+    from atc_py.cli.running import make_feeds, open_checked, running_on, threads, write_outputs
     from atc_py.cli.usage import Usage
     from atc_py.runtime import Session
 
@@ -58,7 +59,7 @@ def verb(ctx: click.Context, /, model: str, **given: Any) -> None:
     loaded = open_checked(model)
     session = Session(_recompiled(loaded, given) if given["recompile"] else loaded)
     feeds = make_feeds(session, given["inputs"], given["input_shape"], given["seed"])
-    with threads(given["threads"]):
+    with threads(given["threads"]), running_on(session, feeds, given["inputs"]):
         arena = session.bound(feeds.arrays).binding.arena
         outputs, times = _timed(session, feeds.arrays, given["loop"], given["warmup"])
     named = dict(zip((o.name for o in session.get_outputs()), outputs, strict=True))
@@ -96,7 +97,7 @@ def _recompiled(loaded: Loaded, given: dict[str, Any]) -> bytes:
         opt_level=int(figures["opt_level"][1]),
         input_hint=figures["hint"] or {},
     )
-    return om_bytes(compiler.recompile(loaded.canonical(), options))
+    return om_bytes(compiler.recompile(loaded.canonical(), options, recorded=figures))
 
 
 def _timed(session: Session, feeds: dict[str, Any], loop: int, warmup: int) -> tuple[list[Any], list[float]]:

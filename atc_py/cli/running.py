@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from atc_py.errors import AtcError, Problems
 from atc_py.runtime import Session
 from atc_py.runtime.feeds import Feeds, parse_shapes, random_feeds, read_feeds, symbol_values
 from atc_py.runtime.loader import Loaded, load
 
 
+def opened(path: str) -> Loaded:
+    """An OM; the error for an ONNX model in its place says what to do."""
+    try:
+        return load(path)
+    except AtcError as e:
+        if Path(path).suffix.lower() != ".onnx" or {p.code for p in e.problems} != {"E30020"}:
+            raise
+        hint = f"convert it first: atc convert {path} -o {Path(path).with_suffix('.om')}"
+        raise AtcError(*(replace(p, hint=hint) for p in e.problems)) from e
+
+
 def open_checked(path: str) -> Loaded:
     """An OM whose weights have been read and compared with their checksums."""
-    loaded = load(path)
+    loaded = opened(path)
     loaded.check_weights()
     return loaded
 
@@ -26,9 +40,49 @@ def make_feeds(session: Session, inputs: Sequence[str], input_shape: str, seed: 
     shapes = parse_shapes(input_shape)
     env = symbol_values(plan, shapes)
     if inputs:
-        return read_feeds(inputs, plan.inputs, env, shapes)
+        feeds = read_feeds(inputs, plan.inputs, env, shapes)
+        _agree(feeds, shapes)
+        return feeds
     arrays = random_feeds(plan.inputs, env, seed, shapes)
     return Feeds(arrays, dict.fromkeys(arrays, f"random, seed {seed}"))
+
+
+def _agree(feeds: Feeds, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Raise `AtcError` E30001 where a file holds another shape than `--input-shape` says."""
+    problems = Problems()
+    for name, shape in shapes.items():
+        value = feeds.arrays.get(name)
+        if isinstance(value, np.ndarray) and list(value.shape) != list(shape):
+            cause = f"{feeds.sources[name]} has shape {list(value.shape)}, --input-shape says {list(shape)}"
+            problems.add("E30001", f"input '{name}'", cause, "leave one of them out")
+    problems.raise_any()
+
+
+_OF_INPUTS = frozenset({"E30030", "E40001"})
+"""What values or shapes of inputs may be the cause of."""
+
+
+@contextmanager
+def running_on(session: Session, feeds: Feeds, inputs: Sequence[str]) -> Iterator[None]:
+    """Failures of a run inside: where its inputs were drawn, for want of `--input`, the hint says so."""
+    try:
+        yield
+    except AtcError as e:
+        if inputs:
+            raise
+        hint = _about_drawn(session, feeds)
+        raise AtcError(*(replace(p, hint=hint) if p.code in _OF_INPUTS else p for p in e.problems)) from e
+
+
+def _about_drawn(session: Session, feeds: Feeds) -> str:
+    shapes = {name: list(value.shape) for name, value in feeds.arrays.items() if isinstance(value, np.ndarray)}
+    drawn = ", ".join(f"{name}: {shape}" for name, shape in shapes.items())
+    hint = f"the inputs were drawn ({drawn}); give real ones with --input"
+    symbolic = [p for p in session.get_inputs() if any(isinstance(d, str) for d in p.shape or ())]
+    if not symbolic:
+        return hint
+    wanted = ";".join(f"{p.name}:{','.join(str(d) for d in p.shape or ())}" for p in symbolic)
+    return f'{hint}, or sizes for which the model is made with --input-shape "{wanted}"'
 
 
 @contextmanager

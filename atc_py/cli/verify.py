@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from atc_py.cli.base import command, common
+from atc_py.cli.base import command, common, custom_option
 from atc_py.cli.usage import print_json
 from atc_py.report.numbers import plural
 
@@ -25,15 +25,16 @@ atc verify model.om --json
     "verify", "Check the digests and weights of the OM file MODEL, prove its plan, and compare its parts.", EXAMPLES
 )
 @click.argument("model", type=click.Path())
+@custom_option
 @common
 @click.pass_context
 def verb(ctx: click.Context, /, model: str, json: bool, debug: bool) -> None:
     """Run the steps; each is reported, and the first problems of those that fail."""
     from atc_py.cli.failure import report
+    from atc_py.cli.running import opened
     from atc_py.errors import AtcError
-    from atc_py.runtime.loader import load
 
-    loaded = load(model)
+    loaded = opened(model)
     rows: list[dict[str, Any]] = [
         {"name": "container", "detail": "header, tables and digests of all partitions but the weights", "passed": True}
     ]
@@ -43,7 +44,7 @@ def verb(ctx: click.Context, /, model: str, json: bool, debug: bool) -> None:
             detail, passed = step(loaded), True
         except AtcError as e:
             detail, passed = plural(len(e.problems), "problem"), False
-            problems += e.problems
+            problems += [p for p in e.problems if p not in problems]
         rows.append({"name": name, "detail": detail, "passed": passed})
     if json:
         facts = {"format_version": 1, "model": model, "passed": not problems, "checks": rows}
@@ -68,9 +69,11 @@ def _plan(loaded: Loaded) -> str:
     """Bind and prove each plan: a static one as it is, a template at its hint and at larger sizes."""
     from atc_py.memory import bind
     from atc_py.plan.verify import verify
+    from atc_py.runtime.custom import require_custom
 
     proved = 0
     for plan in loaded.plans:
+        require_custom(plan)
         hint = dict(plan.hint or {})
         for env in [hint, *_other_sizes(plan, hint)]:
             binding = bind(plan, env)

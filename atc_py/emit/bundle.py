@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from atc_py.emit.attrs import dim
 from atc_py.emit.model_def import bytes_of, model_def
-from atc_py.emit.summary import summary
+from atc_py.emit.summary import memory_figures, summary
 from atc_py.emit.task_info import task_info
 from atc_py.errors import Problem
 from atc_py.ir.constants import Blob
@@ -31,6 +31,7 @@ from atc_py.ir.types import Tensor
 from atc_py.plan import partition
 from atc_py.plan.packed import encode
 from atc_py.plan.types import Plan, Port, Space
+from atc_py.target import Target
 from om_format import (
     BytesLike,
     ModelInOut,
@@ -55,19 +56,21 @@ class Om:
     """What a conversion made: the canonical graph, the lowered graph, a plan for each device, and how it came about.
 
     `before` is the imported graph (for the figures), `report` the passes' report, `options` what is recorded,
-    `warnings` what was noticed on the way (codes W…).
+    `warnings` what was noticed on the way (codes W…), `target` the SoC whose clock predicts latencies.
     """
 
     name: str
-    canonical: Graph
-    lowered: Graph
-    plans: list[Plan]
-    before: Graph
-    report: Any
+    canonical: Graph = field(repr=False)
+    lowered: Graph = field(repr=False)
+    plans: list[Plan] = field(repr=False)
+    before: Graph = field(repr=False)
+    report: Any = field(repr=False)
     options: Mapping[str, str]
     embed_canonical: bool = True
     warnings: Sequence[Problem] = ()
+    target: Target | None = field(default=None, repr=False)
     _summary: dict[str, Any] = field(default_factory=dict, repr=False)
+    _memory: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def plan(self) -> Plan:
@@ -78,8 +81,15 @@ class Om:
     def summary(self) -> dict[str, Any]:
         """The figures of the conversion (see `atc_py.emit.summary`)."""
         if not self._summary:
-            self._summary = summary(self.before, self.lowered, self.plan, self.options)
+            self._summary = summary(self.before, self.lowered, self.plan, self.options, self.memory, self.target)
         return self._summary
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """What the model needs of the device's memory."""
+        if not self._memory:
+            self._memory = memory_figures(self.before, self.lowered, self.plan)
+        return self._memory
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,12 @@
 """The figures of a conversion: one JSON object, the same from `atc convert --json` and `atc inspect --json`.
 
-    nodes, tensors    before: the imported graph (its shape arithmetic already folded), after: the lowered graph;
-                      Data, Const and NetOutput are not counted, the nodes of subgraphs are, a fused task is one node
-    memory            bytes; sums are one buffer a tensor, sizes rounded up to the arena's 512 bytes
+nodes, tensors    before: the imported graph (its shape arithmetic already folded), after: the lowered graph;
+                  Data, Const and NetOutput are not counted, the nodes of subgraphs are, a fused task is one node
+symbols           what the sizes of a template may be; requirements: what they must satisfy besides
+custom_ops        the operators that other modules declare, each with the module's name
+memory            bytes; sums are one buffer a tensor, sizes rounded up to the arena's 512 bytes
+predicted_latency_us    by the target's cost model on one stream; before: the imported graph's operators one by
+                  one, after: the plan
 """
 
 from __future__ import annotations
@@ -17,7 +21,9 @@ from atc_py.ir.graph import STRUCTURAL, Graph, Node
 from atc_py.ir.types import Tensor, on_host
 from atc_py.memory import bind
 from atc_py.memory.bind import aligned
+from atc_py.plan.operations import custom_modules
 from atc_py.plan.types import Plan, Port, Space
+from atc_py.target import Target
 
 FORMAT_VERSION = 1
 
@@ -78,14 +84,23 @@ def port_json(port: Port) -> dict[str, Any]:
     return {"name": port.name, "dtype": t.dtype.value, "shape": shape}
 
 
-def summary(before: Graph, lowered: Graph, plan: Plan, options: Mapping[str, str]) -> dict[str, Any]:
-    """The figures; see the module's page."""
+def symbols_json(plan: Plan) -> dict[str, dict[str, int | None]]:
+    """Name → lowest and highest value (None: no bound) of each symbol that the inputs' shapes give."""
+    return {name: {"low": r.lo, "high": r.hi} for name, r in plan.symbols.items() if not r.runtime}
+
+
+def requirements_json(plan: Plan) -> list[str]:
+    """What symbol values must always satisfy, as text, each once."""
+    return list(dict.fromkeys(str(r) for r in plan.requirements if r.branch < 0))
+
+
+def memory_figures(before: Graph, lowered: Graph, plan: Plan) -> dict[str, Any]:
+    """What the model needs of the device's memory, in bytes."""
     env = dict(plan.hint or {})
     binding = bind(plan, env)
     tasks = list(plan.tasks())
-    engines = Counter(t.engine for t in tasks)
     weights = [b for b in plan.buffers if b.space is Space.WEIGHTS]
-    memory: dict[str, Any] = {
+    return {
         "arena": binding.arena,
         "lower_bound": binding.lower_bound,
         "sum_before": sum_bytes(before, env),
@@ -95,6 +110,26 @@ def summary(before: Graph, lowered: Graph, plan: Plan, options: Mapping[str, str
         "simulator_scratch": None,
         "bound": None if plan.static else bound_formula(plan),
     }
+
+
+def _latency(before: Graph, plan: Plan, target: Target, precision_mode: str) -> dict[str, float]:
+    # Here, because whoever only reads recorded figures needs no scheduler.
+    from atc_py.schedule.costs import latency_us
+
+    return latency_us(before, plan, target, precision_mode)
+
+
+def summary(
+    before: Graph,
+    lowered: Graph,
+    plan: Plan,
+    options: Mapping[str, str],
+    memory: Mapping[str, Any],
+    target: Target | None = None,
+) -> dict[str, Any]:
+    """The figures; see the module's page. Without a target there is no predicted latency."""
+    tasks = list(plan.tasks())
+    engines = Counter(t.engine for t in tasks)
     return {
         "format_version": FORMAT_VERSION,
         **{k: options[k] for k in ("soc_version", "opt_level", "precision_mode")},
@@ -105,8 +140,11 @@ def summary(before: Graph, lowered: Graph, plan: Plan, options: Mapping[str, str
         "events": plan.events,
         "engines": {name: engines.get(name, 0) for name in ("aicore", "aicpu", "host")},
         "memory": memory,
-        "hint": None if plan.static else env,
-        "predicted_latency_us": None,
+        "hint": None if plan.static else dict(plan.hint or {}),
+        "symbols": symbols_json(plan),
+        "requirements": requirements_json(plan),
+        "predicted_latency_us": target and _latency(before, plan, target, options["precision_mode"]),
+        "custom_ops": custom_modules(plan),
         "inputs": [port_json(p) for p in plan.inputs],
         "outputs": [port_json(p) for p in plan.outputs],
     }

@@ -63,8 +63,8 @@ CODES: dict[str, tuple[str, str]] = {
         "An operator is not supported",
         "The operator is neither declared by atc-py, nor a function of the model, nor defined by onnx in terms of "
         "other operators. All such operators of a model are reported at once. Replace them in the exporter, "
-        "give the model a local function of that name, or register the operator through the entry point group "
-        "'atc_py.ops'.",
+        "give the model a local function of that name, or declare the operator yourself: --custom-ops module.py, or "
+        "the entry point group 'atc_py.ops' (docs/custom_operators.md).",
     ),
     NO_GRAPH: ("The file holds no graph", "The file is a valid but empty ONNX model; export it again."),
     DOMAIN_TWICE: (

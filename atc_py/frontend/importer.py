@@ -11,11 +11,12 @@ from typing import Any
 import onnx
 
 from atc_py.errors import AtcError, Problem, Problems, error
-from atc_py.frontend import codes, control, type_rules
+from atc_py.frontend import codes, control, custom_ops, type_rules
 from atc_py.frontend.attributes import Attributes, coerce, decode, old_defaults, resolve
 from atc_py.frontend.constants import constant_node
 from atc_py.frontend.declared import Refiner
 from atc_py.frontend.draft import ADAPTERS, adapt
+from atc_py.frontend.extensions import Extension
 from atc_py.frontend.frame import POISONED, Frame, Site
 from atc_py.frontend.meaning import Meaning, expansion, meaning, newest_version, report
 from atc_py.frontend.model_file import Model, normal_domain
@@ -24,7 +25,8 @@ from atc_py.frontend.tensors import any_constant
 from atc_py.frontend.topology import MAX_NESTING, FunctionInfo, NodeInfo, function_of, live, undefined
 from atc_py.ir.graph import ABSENT
 from atc_py.ops.base import InferError
-from atc_py.ops.build import lookup
+from atc_py.ops.build import Scope, lookup
+from atc_py.ops.custom import CustomOp
 
 MAX_NODES = 2_000_000
 """Nodes that functions may be written out to."""
@@ -138,7 +140,7 @@ class Importer:
         opset = node.version or frame.opsets.get(node.domain, 1)
         function = self.functions.get((node.domain, node.op, node.overload))
         known = function is not None or (node.op == "Constant" and not node.domain)
-        found = self.meaning(node.domain, node.op, opset)
+        found = Meaning(node.op, opset) if known else self.meaning(node.domain, node.op, opset)
         if not known and found.unknown:
             self._unknown.setdefault((node.domain, node.op, opset), []).append(f"'{frame.prefix}{node.label}'")
         if POISONED in inputs or any(self.value(frame, n) == POISONED for n in node.implicit):
@@ -159,6 +161,10 @@ class Importer:
         types = [None if v == ABSENT else frame.scope.graph.type(v) for v in inputs]
         if found.schema is not None:
             type_rules.check(type_rules.formals(node.domain, node.op, found.version), types)
+        if found.extension is not None:
+            return self._extension(site, found.extension)
+        if isinstance(found.declared, CustomOp):
+            return custom_ops.emit(site, found.declared, self.files)
         if found.declared is not None:
             return self._declared(site)
         if found.expandable:
@@ -183,10 +189,23 @@ class Importer:
             return results
         op = op if draft.op == site.meaning.name else lookup(draft.op, {})
         outputs = draft.outputs
-        while outputs > site.leading and outputs <= len(op.outputs) and op.outputs[outputs - 1].endswith("?"):
+        while outputs > site.leading and (outputs > len(op.outputs) or op.outputs[outputs - 1].endswith("?")):
+            if op.outputs[-1:] and op.outputs[-1].endswith("*"):
+                break
             outputs -= 1
         draft.outputs = outputs
         return draft.finish(draft.op, draft.inputs, coerce(op, draft.attrs, site.meaning.schema))
+
+    def _extension(self, site: Site, found: Extension) -> list[int]:
+        """An operator that onnx does not know: translated into canonical ones."""
+        op, graph = found.signature, site.frame.scope.graph
+        Scope.check_arity(op, len(site.inputs))
+        given = coerce(op, {n: decode(a, self.files) for n, a in site.given.items()}, None)
+        results = found.translate(site.draft(op.attributes(given)))
+        for value, name in zip(results, site.names):
+            if value >= 0 and name and value not in site.inputs:
+                graph.values[value].name = name
+        return results
 
     def _attributes(self, site: Site) -> dict[str, Any]:
         """The node's attributes, and defaults of its version where the newest version has others."""

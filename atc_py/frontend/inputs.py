@@ -25,6 +25,9 @@ Item = Size | str | None
 Shapes = Mapping[str, Sequence[Item]]
 """A size, a symbol's name, a range `"1~10"`, or -1 or None for what the model declares."""
 
+LARGEST = (1 << 63) - 1
+"""The largest size that ONNX, and an OM, can hold."""
+
 
 def parse_input_shapes(text: str) -> dict[str, tuple[Item, ...]]:
     """`"x:1,3,224,224;ids:-1,1~512;flag:"` as a mapping; raises `AtcError` (E10002)."""
@@ -66,6 +69,7 @@ def _wish(item: Item, place: str) -> _Wish:
         if tilde:
             if low.isdecimal() and (high.isdecimal() or high in ("", "-1")):
                 top = int(high) if high.isdecimal() else None
+                _check_size(max(int(low), top or 0), place)
                 if top is None or int(low) <= top:
                     return _Wish(size=top) if top == int(low) else _Wish(low=int(low), high=top)
             raise error(codes.INPUT_SHAPE, place, f"'{text}' is no range", "write it as low~high, e.g. 1~16")
@@ -75,9 +79,14 @@ def _wish(item: Item, place: str) -> _Wish:
             return _Wish(name=text)
     if item is None or item == -1:
         return _Wish()
-    if item < 0:
-        raise error(codes.INPUT_SHAPE, place, f"{item} is no size", "sizes are 0 or more; -1 keeps what the model has")
+    _check_size(item, place)
     return _Wish(size=item)
+
+
+def _check_size(size: int, place: str) -> None:
+    hint = f"sizes are 0 to {LARGEST}; -1 keeps what the model has"
+    if not 0 <= size <= LARGEST:
+        raise error(codes.INPUT_SHAPE, place, f"{size} is no size", hint)
 
 
 @dataclass

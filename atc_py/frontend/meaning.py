@@ -13,12 +13,18 @@ import onnx.defs
 
 from atc_py.errors import Problems
 from atc_py.frontend import adapters as _adapters  # noqa: F401 - fills the table
+from atc_py.frontend import adapters_microsoft as _adapters_microsoft  # noqa: F401
+from atc_py.frontend import adapters_microsoft_attention as _adapters_microsoft_attention  # noqa: F401
+from atc_py.frontend import adapters_microsoft_misc as _adapters_microsoft_misc  # noqa: F401
+from atc_py.frontend import adapters_microsoft_quant as _adapters_microsoft_quant  # noqa: F401
 from atc_py.frontend import adapters_nn as _adapters_nn  # noqa: F401
+from atc_py.frontend.extensions import EXTENSIONS, Extension
 from atc_py.frontend.onnx_types import to_proto
 from atc_py.frontend.topology import FunctionInfo, NodeInfo, function_of
 from atc_py.ir.types import Type
-from atc_py.ops import get
-from atc_py.ops.base import Op
+from atc_py.ops import get, plugins
+from atc_py.ops.base import REGISTRY, Op
+from atc_py.ops.custom import CustomOp, clash, custom
 
 Schema = Any
 """onnx.defs.OpSchema; onnx's stubs do not know all its members."""
@@ -29,7 +35,10 @@ RENAMED = {"Upsample": "Resize", "Scatter": "ScatterElements"}
 
 @dataclass(frozen=True)
 class Meaning:
-    """`declared`: the operator of the newest form. `schema`: onnx's, of the model's opset."""
+    """`declared`: the operator of the newest form. `schema`: onnx's, of the model's opset.
+
+    `extension`: an operator that onnx does not know, with its translation into canonical ones.
+    """
 
     name: str
     version: int
@@ -37,6 +46,7 @@ class Meaning:
     schema: Schema | None = None
     reference: bool = False
     reason: str = ""
+    extension: Extension | None = None
 
     @property
     def expandable(self) -> bool:
@@ -46,16 +56,31 @@ class Meaning:
     @property
     def unknown(self) -> bool:
         """Whether nothing can be done with it."""
-        return self.declared is None and not self.expandable and not self.reference
+        return self.declared is None and self.extension is None and not self.expandable and not self.reference
 
 
 def meaning(domain: str, op: str, opset: int) -> Meaning:
-    """What (domain, op) means at version `opset` of the domain."""
+    """What (domain, op) means at version `opset` of the domain; custom operators are looked for last.
+
+    Raises `AtcError` E20021 for a custom operator with the name of one that is known without it.
+    """
+    found = _built_in(domain, op, opset)
+    own = plugins.find(found.name) if found.unknown else custom(found.name)
+    if own is None:
+        return found
+    if not found.unknown:
+        raise clash(found.name, own.module)
+    return Meaning(found.name, found.version, own)
+
+
+def _built_in(domain: str, op: str, opset: int) -> Meaning:
     name = f"{domain}::{op}" if domain else op
     try:
         schema: Schema | None = onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
         schema = None
+    if schema is None and name in EXTENSIONS:
+        return Meaning(name, opset, extension=EXTENSIONS[name])
     if schema is None and onnx.defs.has(op, domain):
         first = min(
             s.since_version for s in onnx.defs.get_all_schemas_with_history() if (s.domain, s.name) == (domain, op)
@@ -63,7 +88,7 @@ def meaning(domain: str, op: str, opset: int) -> Meaning:
         return Meaning(name, opset, reason=f"it exists since opset {first}, but the model imports opset {opset}")
     version = opset if schema is None else schema.since_version
     declared = get(RENAMED.get(name, name))
-    if declared is not None:
+    if declared is not None and not isinstance(declared, CustomOp):
         return Meaning(name, version, declared, schema)
     if schema is not None and schema.deprecated:
         return Meaning(name, version, reason=f"it was removed in opset {version}")
@@ -108,7 +133,8 @@ def report(unknown: Mapping[tuple[str, str, int], Sequence[str]], code: str, pro
     from atc_py.ops.index import INDEX
 
     standard = (s.name for s in onnx.defs.get_all_schemas() if not s.domain and not s.deprecated)
-    names = {n.rpartition("::")[2].lower(): n for n in sorted({*INDEX, *standard})}
+    names = {n.rpartition("::")[2].lower(): n for n in sorted({*INDEX, *EXTENSIONS, *standard, *REGISTRY})}
+    reasons = plugins.failures()
     for (domain, op, opset), nodes in unknown.items():
         found = meaning(domain, op, opset)
         shown = ", ".join(nodes[:8]) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else "")
@@ -118,7 +144,8 @@ def report(unknown: Mapping[tuple[str, str, int], Sequence[str]], code: str, pro
             code,
             f"operator '{found.name}' (opset {opset} of '{domain or 'ai.onnx'}')",
             f"{found.reason or 'it is not supported'}; used by {shown}",
-            hint + "replace it in the exporter, or give the model a local function of that name",
+            f"{hint}replace it in the exporter, give the model a local function of that name, or register it: "
+            f"--custom-ops module.py (docs/custom_operators.md){'; ' if reasons else ''}{reasons}",
         )
 
 

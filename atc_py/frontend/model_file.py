@@ -92,10 +92,23 @@ def _unreadable(data: memoryview, place: str, problem: BaseException) -> AtcErro
             f"the file ends at byte {data.nbytes}, but the field that begins at byte {at} goes on to byte {end}",
             "the download or copy was cut off: get the file again",
         )
-    hint = "check that the right file was given (a web page or a Git LFS pointer may lie in its place)"
-    if fields:
-        hint = "the file is damaged: get it again"
+    start = bytes(data[:64]).lstrip().lower()
+    for begins, what, hint in _OTHERS:
+        if start.startswith(begins):
+            return error(codes.NOT_ONNX, place, f"this is no ONNX model, but {what}", hint)
+    hint = "the file is damaged: get it again" if fields else "check that the right file was given"
     return error(codes.NOT_ONNX, place, f"the content is no ONNX model ({problem})", hint)
+
+
+_OTHERS = (
+    (b"imod", "an OM", "it has been converted already: 'atc inspect' shows it, 'atc run' runs it"),
+    (b"version https://git-lfs", "a Git LFS pointer", "fetch the file that it stands for: git lfs pull"),
+    (b"<", "a web page or another text in angle brackets", "download the file itself, not the page about it"),
+    (b"pk\x03\x04", "a ZIP archive", "unpack it; a PyTorch file has to be exported: torch.onnx.export(...)"),
+    (b"\x80", "a Python pickle", "a PyTorch file has to be exported first: torch.onnx.export(...)"),
+    (b"\x93numpy", "a numpy array", "give the .onnx file first, and arrays with --input"),
+)
+"""What may lie in the place of a model: how it begins (in lower case), what it is, what to do."""
 
 
 _MODEL_FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}

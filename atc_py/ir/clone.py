@@ -30,9 +30,7 @@ def _clone(graph: Graph, copy: Graph) -> Graph:
             node.notes,
         )
     for value in graph.values.values():
-        copy.values[value.id] = Value(
-            value.id, value.type, value.name, value.producer, value.index, dict(value.uses)
-        )
+        copy.values[value.id] = Value(value.id, value.type, value.name, value.producer, value.index, dict(value.uses))
     copy.inputs = list(graph.inputs)
     copy.output_names = list(graph.output_names)
     copy.doc = dict(graph.doc)

@@ -177,9 +177,7 @@ class _Bounder:
         # max.
         sign = -1 if atom.kind == "min" else 1
         one_sided = all(
-            c * sign > 0
-            and dict(mono)[atom] == 1
-            and self.monomial(mono_div(mono, ((atom, 1),)) or ())[0] >= 0
+            c * sign > 0 and dict(mono)[atom] == 1 and self.monomial(mono_div(mono, ((atom, 1),)) or ())[0] >= 0
             for mono, c in size.terms
             if atom in dict(mono)
         )

@@ -85,14 +85,10 @@ class Dim:
         return f"Dim({self})"
 
     def __bool__(self) -> bool:
-        raise TypeError(
-            f"the dimension {self} is symbolic: it has no truth value; use bounds() or definitely_*()"
-        )
+        raise TypeError(f"the dimension {self} is symbolic: it has no truth value; use bounds() or definitely_*()")
 
     def _no_order(self, other: object) -> bool:
-        raise TypeError(
-            f"the dimension {self} is symbolic: it has no order; use definitely_le(), dmin(), dmax()"
-        )
+        raise TypeError(f"the dimension {self} is symbolic: it has no order; use definitely_le(), dmin(), dmax()")
 
     __lt__ = __le__ = __gt__ = __ge__ = _no_order
 
@@ -304,7 +300,7 @@ def symbol(name: str) -> Dim:
 
 
 def _quote(name: str) -> str:
-    return name if PLAIN_NAME.fullmatch(name) and name not in ("min", "max") else json.dumps(name)
+    return name if PLAIN_NAME.fullmatch(name) and name not in ("min", "max") else json.dumps(name, ensure_ascii=False)
 
 
 def _render(dim: Dim) -> str:

@@ -212,6 +212,8 @@ class Graph:
 
     def order(self) -> list[Node]:
         """All nodes, producers first; among ready nodes the lowest id first. `ValueError` on a cycle."""
+        if self._in_order():
+            return list(self.nodes.values())
         waiting: dict[int, int] = {}
         ready: list[int] = []
         for node in self.nodes.values():
@@ -231,6 +233,18 @@ class Graph:
         if len(result) != len(self.nodes):
             raise ValueError(f"graph '{self.name}' has a cycle through {len(self.nodes) - len(result)} nodes")
         return result
+
+    def _in_order(self) -> bool:
+        """Whether the nodes stand in the order of their ids, each after what it reads (as after an import)."""
+        values, last = self.values, -1
+        for number, node in self.nodes.items():
+            if number < last:
+                return False
+            for value in node.inputs:
+                if value != ABSENT and values[value].producer >= number:
+                    return False
+            last = number
+        return True
 
     def walk(self) -> Iterator[Graph]:
         """This graph and all graphs inside it, outer ones first."""

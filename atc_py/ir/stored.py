@@ -1,6 +1,6 @@
 """The canonical graph as it is stored in an OM: its text form, compressed.
 
-    8 B "ATCGRPH1" | u64 bytes of the text | zlib stream
+8 B "ATCGRPH1" | u64 bytes of the text | zlib stream
 """
 
 from __future__ import annotations

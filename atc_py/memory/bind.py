@@ -61,9 +61,7 @@ def buffer_sizes(plan: Plan, env: Mapping[str, int]) -> tuple[int, ...]:
     Raises `AtcError` E30002 when a symbol has no value, E30003 when a size divides by 0.
     """
     unused = dead_buffers(plan, env)
-    sizes: list[Size] = [
-        0 if b.id in unused else -1 if is_late(b.nbytes, plan) else b.nbytes for b in plan.buffers
-    ]
+    sizes: list[Size] = [0 if b.id in unused else -1 if is_late(b.nbytes, plan) else b.nbytes for b in plan.buffers]
     try:
         return tuple(compile_sizes(sizes)(env))
     except UnboundSymbol as e:

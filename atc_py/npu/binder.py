@@ -16,7 +16,7 @@ from atc_py.ir.constants import DimVec
 from atc_py.ir.dims import symbols_of
 from atc_py.ir.types import DType, Tensor, Type
 from atc_py.memory import Binding
-from atc_py.npu.memory import Array, Placed, concrete, kernel_failed, place
+from atc_py.npu.memory import Array, Placed, concrete, kernel_failed, located, place
 from atc_py.npu.weights import Weights
 from atc_py.ops import check
 from atc_py.ops.base import Call
@@ -74,8 +74,8 @@ class Binder:
         """
         try:
             return self._step(task, env)
-        except AtcError:
-            raise
+        except AtcError as e:
+            raise located(e, task.name) from e
         except Exception as e:  # an operator's own functions, on what no frontend has seen
             raise kernel_failed(task.name, e) from e
 

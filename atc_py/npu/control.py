@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from atc_py.errors import error
+from atc_py.ir.dims import Size, UnboundSymbol, evaluate
 from atc_py.ir.types import Tensor, on_host
 from atc_py.plan.live import violated
 from atc_py.plan.types import Carried, Collected, Gears, Host, If, Loop, Operand, Region, Scan, Static
@@ -99,10 +100,16 @@ class _Stacks:
         if ordered:
             return np.stack(ordered, axis=c.axis)
         assert isinstance(c.item.type, Tensor)
-        shape = c.item.type.shape or ()
-        known = [d if isinstance(d, int) else 0 for d in shape]
+        known = [self._size(d) for d in c.item.type.shape or ()]
         axis = c.axis % (len(known) + 1)
         return np.empty((*known[:axis], 0, *known[axis:]), c.item.type.dtype.numpy)
+
+    def _size(self, size: Size) -> int:
+        """A dim of an item that has never been made: 0 where nothing says it."""
+        try:
+            return evaluate(size, self.context.env)
+        except UnboundSymbol:
+            return 0
 
 
 def _scalar(context: Context, operand: Operand | None) -> Any:
@@ -154,7 +161,8 @@ def _run_scan(context: Context, region: Scan) -> None:
     wholes = [np.asarray(context.load(whole)) for whole, _, _, _ in region.sliced]
     lengths = {w.shape[axis] for w, (_, _, axis, _) in zip(wholes, region.sliced, strict=True)}
     if len(lengths) != 1:
-        raise error("E40001", f"Scan '{by}'", f"the scanned inputs have lengths {sorted(lengths)}", "give equal lengths")
+        cause = f"the scanned inputs have lengths {sorted(lengths)}"
+        raise error("E40001", f"Scan '{by}'", cause, "give equal lengths")
     trips = lengths.pop()
     _begin(context, region.carried, by)
     stacks = _Stacks(context, region.collected)

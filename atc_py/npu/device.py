@@ -20,7 +20,18 @@ from atc_py.ir.dims import Dim, symbol, symbols_of
 from atc_py.ir.types import Tensor, Type, on_host
 from atc_py.memory import bind
 from atc_py.npu.binder import Binder, Step
-from atc_py.npu.memory import Placed, Spaces, allocate, concrete, detached, fresh, kernel_failed, store
+from atc_py.npu.memory import (
+    Placed,
+    Spaces,
+    allocate,
+    check_result,
+    concrete,
+    detached,
+    fresh,
+    kernel_failed,
+    located,
+    store,
+)
 from atc_py.npu.weights import Weights
 from atc_py.plan.live import branch_numbers, dead_branches, live
 from atc_py.plan.types import Operand, Plan, Space, Task
@@ -42,15 +53,19 @@ class BoundPlan:
         }
         self.slots = 1 + max((b.offset or 0 for b in plan.buffers if b.space is Space.HOST), default=-1)
 
-    def output_arrays(self) -> list[Any]:
-        """Fresh arrays for the outputs whose shape is known; None for the others."""
-        arrays: list[Any] = []
+    def output_types(self) -> list[Tensor | None]:
+        """The types of the outputs that are written where the caller says; None for the others."""
+        types: list[Tensor | None] = []
         for port in self.plan.outputs:
             t = concrete(port.type, self.binding.env)
             known = isinstance(t, Tensor) and t.shape is not None and not on_host(t)
             in_port = self.plan.buffers[port.buffer].space is Space.OUTPUT
-            arrays.append(fresh(t.shape, t.dtype.numpy) if known and in_port else None)
-        return arrays
+            types.append(t if known and in_port else None)
+        return types
+
+    def output_arrays(self) -> list[Any]:
+        """Fresh arrays for the outputs whose shape is known; None for the others."""
+        return [None if t is None else fresh(t.dims, t.dtype.numpy) for t in self.output_types()]
 
 
 @dataclass
@@ -196,8 +211,8 @@ class Context:
             job.step.call.key = self._draws.key(task.id)
         try:
             result = job.step.kernel(job.step.call, *inputs)
-        except AtcError:
-            raise
+        except AtcError as e:
+            raise located(e, task.name) from e
         except Exception as e:
             raise kernel_failed(task.name, e) from e
         results = result if isinstance(result, tuple) else (result,)
@@ -206,6 +221,7 @@ class Context:
             raise error("E40002", f"task '{task.name}'", cause, "please report this")
         for operand, out, value in zip(task.outputs, job.outs, results, strict=False):
             if out is None:
+                check_result(operand.type, value, task)
                 self.save(operand, value, task.name)
             elif value is not out:
                 store(out, value, task.name)
@@ -227,5 +243,3 @@ class Context:
             held = "nothing" if array is None else f"{array.dtype}{list(array.shape)}"
             raise error("E40002", f"buffer {number}", f"holds {held}, the plan has {t}", "convert the model again")
         return array if t.shape is None else array.reshape(t.shape)
-
-

@@ -1,12 +1,12 @@
 """The device's memory: one array a space, and views of it at planned addresses.
 
-    spaces.view(Placed(ARENA, offset=512, shape=(2, 8), float32))  →  arena[512:576] as a 2×8 float32 array
+spaces.view(Placed(ARENA, offset=512, shape=(2, 8), float32))  →  arena[512:576] as a 2×8 float32 array
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, TypeAlias
 
@@ -16,7 +16,8 @@ from atc_py.errors import AtcError, error
 from atc_py.ir.dims import evaluate
 from atc_py.ir.types import Tensor, on_host
 from atc_py.memory import Binding
-from atc_py.plan.types import Operand, Plan, Space
+from atc_py.ops.base import InferError
+from atc_py.plan.types import Operand, Plan, Space, Task
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 PAGE = 4096
@@ -32,7 +33,7 @@ def allocate(nbytes: int) -> Array:
     return raw[start : start + nbytes]
 
 
-def fresh(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def fresh(shape: Sequence[Any], dtype: np.dtype[Any]) -> Array:
     """A new array; raises `AtcError` E30004 when the machine cannot give it."""
     try:
         return np.empty(shape, dtype)
@@ -75,7 +76,7 @@ class Placed:
         low, high = self.span
         if low < 0 or high > base.nbytes:
             raise outside(f"[{low}, {high}) of {self.space.value}", f"the {base.nbytes} bytes that it has")
-        return np.ndarray(self.shape, self.dtype, buffer=base, offset=self.offset, strides=self.strides)  # type: ignore[arg-type]
+        return np.ndarray(self.shape, self.dtype, buffer=base, offset=self.offset, strides=self.strides)
 
 
 def concrete(type_: Any, env: Mapping[str, int]) -> Any:
@@ -101,9 +102,7 @@ def place(plan: Plan, binding: Binding, operand: Operand, env: Mapping[str, int]
         raise error("E30003", f"value %{operand.value}", f"has the shape {list(shape)}", "give inputs of other shapes")
     strides = None if operand.strides is None else tuple(evaluate(s, env) for s in operand.strides)
     start, nbytes = binding.offsets[buffer.id], binding.sizes[buffer.id]
-    placed = Placed(
-        buffer.space, buffer.index, start + evaluate(operand.delta, env), shape, type_.dtype.numpy, strides
-    )
+    placed = Placed(buffer.space, buffer.index, start + evaluate(operand.delta, env), shape, type_.dtype.numpy, strides)
     low, high = placed.span
     if start < 0 or low < start or high > start + max(nbytes, 0):
         at = f"value %{operand.value}, [{low}, {high}) of {buffer.space.value},"
@@ -164,4 +163,26 @@ def detached(value: Any) -> Any:
 
 def kernel_failed(task: str, exc: Exception) -> AtcError:
     """The error for a kernel that raised: shapes that do not fit at run time, values out of range."""
-    return error("E40001", f"task '{task}'", f"{type(exc).__name__}: {exc}", "check the inputs' values and shapes")
+    hint = "check the inputs' values and shapes"
+    if isinstance(exc, InferError):
+        return error("E40001", f"task '{task}'", exc.cause, exc.hint or hint)
+    return error("E40001", f"task '{task}'", f"{type(exc).__name__}: {exc}", hint)
+
+
+def located(problem: AtcError, task: str) -> AtcError:
+    """The error of an operator's own functions, at the task that ran them where it says no place."""
+    return AtcError(*(p if p.place else replace(p, place=f"task '{task}'") for p in problem.problems))
+
+
+def check_result(type_: Any, result: Any, task: Task) -> None:
+    """Hold a result of a size that only the run time knows against what is known of its type; E40002 if it differs."""
+    shape = type_.shape if isinstance(type_, Tensor) else None
+    if shape is None:
+        return
+    array = np.asarray(result)
+    fits = len(shape) == array.ndim and all(not isinstance(d, int) or d == k for d, k in zip(shape, array.shape))
+    if not fits:
+        planned = "[" + ", ".join(map(str, shape)) + "]"
+        cause = f"the kernel of {task.kernel} gave {array.dtype}{list(array.shape)}, the plan has {planned}"
+        hint = "this is a fault of atc-py or of a custom operator's shape rule; please report it"
+        raise error("E40002", f"task '{task.name}'", cause, hint)

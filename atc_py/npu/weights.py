@@ -1,7 +1,7 @@
 """The weights space: the file's bytes as they are mapped, and behind them what is derived at bind.
 
-    [0, W)      mapped from the OM file, read only
-    [W, …)      Derived and Splat constants and unpacked 4-bit types, made once a plan and shared by its contexts
+[0, W)      mapped from the OM file, read only
+[W, …)      Derived and Splat constants and unpacked 4-bit types, made once a plan and shared by its contexts
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ class Weights:
         for b in buffers:
             constant = self.plan.constants[b.index]
             # A Splat's operands have stride 0: one element is all they need, whatever its (symbolic) shape.
-            array = np.asarray(constant.value, constant.dtype.numpy) if isinstance(constant, Splat) else evaluate(constant)
+            if isinstance(constant, Splat):
+                array = np.asarray(constant.value, constant.dtype.numpy)
+            else:
+                array = evaluate(constant)
             offset = (b.offset or 0) - start
             raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             if raw.nbytes != _int(b.nbytes):

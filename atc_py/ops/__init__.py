@@ -6,6 +6,9 @@ from importlib import import_module
 
 from atc_py.ops.base import REGISTRY, Op
 
+MARK = "_custom"
+"""The attribute of a custom operator's node that says which module declared the operator at conversion."""
+
 
 def get(name: str) -> Op | None:
     """The operator called `name` (ONNX's name; other domains as `domain::Name`), or None when it is not declared."""

@@ -43,7 +43,7 @@ from atc_py.ops.elementwise_base import (
     same_type,
     vector_cost,
 )
-from atc_py.ops.elementwise_erf import STEPS, bent, erf64
+from atc_py.ops.elementwise_erf import bent, erf64
 
 Attrs = Mapping[str, Any]
 Temps = Sequence[Array]
@@ -215,12 +215,12 @@ _TABLE = (
     Activation("ThresholdedRelu", _thresholded_relu, 1, 2, {"alpha": _f(1.0)}, zero=True),
     Activation("HardSigmoid", _hard_sigmoid, 0, 4, {"alpha": _f(0.2), "beta": _f(0.5)}),
     Activation("HardSwish", _hard_swish, 1, 5, zero=True),
-    Activation("Sigmoid", _sigmoid, 0, 7),
+    Activation("Sigmoid", _sigmoid, 0, 10),
     Activation("Softplus", _softplus, 1, 12),
     Activation("Softsign", _softsign, 1, 4, zero=True),
-    Activation("Mish", _mish, 2, 11, zero=True),
-    Activation("Swish", _swish, 1, 8, {"alpha": _f(1.0)}, zero=True),
-    Activation("Gelu", _gelu, 4, STEPS + 8, {"approximate": Attr("str", "none")}, zero=True),
+    Activation("Mish", _mish, 2, 16, zero=True),
+    Activation("Swish", _swish, 1, 11, {"alpha": _f(1.0)}, zero=True),
+    Activation("Gelu", _gelu, 4, 27, {"approximate": Attr("str", "none")}, zero=True),
     Activation("Shrink", _shrink, 3, 6, {"bias": _f(0.0), "lambd": _f(0.5)}, dtypes=NUMBERS),
 )  # fmt: skip
 

@@ -1,6 +1,8 @@
 """Attention and RotaryEmbedding, as ONNX defines them since opset 23.
 
-Attention runs in float32 (float64 for float64 inputs), softmax included: softmax_precision may ask for less.
+Attention runs in float32 (float64 for float64 inputs), softmax included: softmax_precision may ask for less. One
+attribute is ours: with `nan_rows` a query that no key is allowed for gives NaN, as the Softmax of -∞ alone does, where
+ONNX's definition gives zeros. Attention that is recognised in pieces needs it where nothing guards these rows.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 from atc_py.ir.dims import Size, prod
 from atc_py.ir.types import Tensor
 from atc_py.ops.attention_impl import attend, masks
-from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Result, Shape, declare
+from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Product, Result, Shape, declare
 from atc_py.ops.shapes import show
 
 attention = declare(
@@ -25,6 +27,7 @@ attention = declare(
         "is_causal": Attr("int", 0),
         "kv_num_heads": Attr("int", None),
         "left_window_size": Attr("int", -1),
+        "nan_rows": Attr("int", 0),
         "q_num_heads": Attr("int", None),
         "qk_matmul_output_mode": Attr("int", 0),
         "right_window_size": Attr("int", -1),
@@ -105,8 +108,14 @@ def _(n: Infer) -> Cost:
     if found is None:
         return Cost()
     q, _, v, keys = found
-    scores = q[0] * q[1] * q[2] * keys
-    return Cost(macs=scores * (q[3] + v[3]), vector=scores * 5)
+    return attention_work(q[0] * q[1], q[2], keys, q[3], v[3])
+
+
+def attention_work(heads: Size, queries: Size, keys: Size, size: Size, value_size: Size) -> Cost:
+    """The work of `heads` attentions: two products, the scores' scale and mask, and their softmax in float32."""
+    scores = heads * queries * keys
+    products = (Product(queries, size, keys, heads), Product(queries, keys, value_size, heads))
+    return Cost(products=products, vector=scores * 2, wide=scores * 8)
 
 
 def _split(x: Array, heads: int | None) -> Array:

@@ -28,6 +28,8 @@ class Masks:
 
     bias: Array | None
     allowed: Array | None
+    sinks: Array | None = None
+    """By query head, a score that takes part in the softmax and has no value."""
 
 
 def masks(
@@ -127,7 +129,7 @@ def attend(call: Call, q: Array, k: Array, v: Array, y: Array, scale: float, m: 
         _keep(target, by_head, mode == 1)
         _mask(by_head, _cut(m.bias, block, repeat), _cut(m.allowed, block, repeat))
         _keep(target, by_head, mode == 2)
-        _softmax(by_head)
+        _softmax(by_head, None if m.sinks is None else m.sinks[mine], bool(call.attrs.get("nan_rows")))
         _keep(target, by_head, mode == 3)
         values = v[block.batch, block.heads].astype(dtype, copy=False)
         result = np.matmul(scores, values).reshape(count * repeat, rows, values.shape[-1])
@@ -146,12 +148,20 @@ def _mask(scores: Array, bias: Array | None, allowed: Array | None) -> None:
         np.copyto(scores, -np.inf, where=~allowed)
 
 
-def _softmax(scores: Array) -> None:
-    """Softmax over the last axis in place; a row of -inf becomes zeros."""
+def _softmax(scores: Array, sinks: Array | None = None, nan_rows: bool = False) -> None:
+    """Softmax over the last axis in place; a row of -inf becomes zeros, or NaN with `nan_rows`.
+
+    `sinks` [heads] join the sum only.
+    """
     largest = scores.max(axis=-1, keepdims=True)
-    largest[np.isneginf(largest)] = 0
+    if sinks is not None:
+        np.maximum(largest, sinks[:, None, None], out=largest)
+    if not nan_rows:
+        largest[np.isneginf(largest)] = 0
     np.subtract(scores, largest, out=scores)
     np.exp(scores, out=scores)
     total = scores.sum(axis=-1, keepdims=True)
+    if sinks is not None:
+        total += np.exp(sinks[:, None, None] - largest)
     total[total == 0] = 1
     np.divide(scores, total, out=scores)

@@ -88,14 +88,50 @@ class Attr:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Work of one task: multiply-accumulates of the cube unit, element operations of the vector unit.
+class Product:
+    """What the cube unit multiplies: `count` times [m, k·taps] × [k·taps, n].
 
-    Bytes moved are taken from the operands' types; `target` makes cycles of all three.
+    A convolution over C channels in `groups` groups, with K filters of `taps` positions and P output positions in the
+    batch, is Product(m=P, k=C/groups, n=K/groups, count=groups, taps=taps, grouped=True). Neighbouring products of a
+    grouped one may be multiplied as one block-diagonal product, which fills a block of the cube with narrow groups.
+    """
+
+    m: Size
+    k: Size
+    n: Size
+    count: Size = 1
+    taps: Size = 1
+    grouped: bool = False
+
+    @property
+    def macs(self) -> Size:
+        """Multiply-accumulates, without the padding of blocks."""
+        return self.count * self.m * self.k * self.taps * self.n
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Work of one task: what the cube multiplies, what the vector unit computes, and how data moves.
+
+    `macs` are multiply-accumulates; with `products`, which tell their shapes, it is their sum. `vector` counts element
+    operations in the tensors' own dtype, `wide` those that are done in float32 whatever the dtype is. Bytes moved are
+    those of the operands, except: `reads` has the number of elements of an input that are read where it is not all
+    of them; `run` is how many elements lie together where data is moved in pieces (0: in rows of any length); `row`
+    is how many elements a reduction must see before it can write (where they do not fit the unified buffer, the
+    input is read twice). `target` makes cycles of all of it.
     """
 
     macs: Size = 0
     vector: Size = 0
+    wide: Size = 0
+    products: tuple[Product, ...] = ()
+    reads: Mapping[int, Size] = field(default_factory=dict)
+    run: Size = 0
+    row: Size = 0
+
+    def __post_init__(self) -> None:
+        if self.products:
+            object.__setattr__(self, "macs", sum((p.macs for p in self.products[1:]), self.products[0].macs))
 
 
 class InferError(Exception):
@@ -121,6 +157,8 @@ class Infer:
     new_symbol: Callable[[str], Size] | None = None
     infer_body: Callable[[str, Sequence[Type | None], Sequence[Array | None]], Sequence[Type]] | None = None
     captures: int = 0
+    bodies: Mapping[str, Graph] = field(default_factory=dict)
+    """The node's subgraphs, for cost functions."""
 
     def has(self, i: int) -> bool:
         """Whether input `i` is given."""

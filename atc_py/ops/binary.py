@@ -10,6 +10,7 @@ toward zero. Max and Min propagate NaN. Sums of more than two float16 or bfloat1
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -19,7 +20,7 @@ import numpy as np
 
 from atc_py.ir.types import DType
 from atc_py.ops import elementwise_values as values
-from atc_py.ops.base import Array, Attr, Call, Flags, Infer, Op, Result, declare
+from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Op, Result, declare
 from atc_py.ops.cast_convert import to_integer
 from atc_py.ops.elementwise_base import (
     BLOCK,
@@ -157,7 +158,14 @@ def _(call: Call, x: Array, y: Array) -> Array:
 
 
 power = declare("Pow", inputs="X Y", outputs="Z", flags=replace(_FLAGS, inplace=(0,), fp16_safe=False))
-power.cost(vector_cost(10))
+
+
+@power.cost
+def _(n: Infer) -> Cost:
+    known = n.value(1)
+    exponent = math.nan if known is None or known.size != 1 else known.reshape(-1)[0]
+    steps = {2: 1, 3: 2, 0.5: 2, -0.5: 2, -1: 2}.get(exponent, 10)  # products and roots, else exp(y·log x)
+    return vector_cost(steps)(Infer(n.types, n.attrs))
 
 
 @power.infer

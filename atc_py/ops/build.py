@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from atc_py.errors import error
+from atc_py.errors import AtcError, error
 from atc_py.ir.constants import Blob, Constant, DimVec, Splat, blob, blob_array
 from atc_py.ir.dims import Dim, DimOverflow, Size
 from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node
 from atc_py.ir.types import DType, Map, Optional, Tensor, Type
 from atc_py.ir.types import Sequence as SequenceType
-from atc_py.ops import get
+from atc_py.ops import MARK, get
 from atc_py.ops.base import Array, Infer, InferError, Op, Result
 
 KNOWN_LIMIT = 1024
@@ -44,14 +44,27 @@ def known_value(constant: Constant | None) -> Array | None:
 
 
 def lookup(name: str, attrs: Mapping[str, Any]) -> Op:
-    """The operator of a node: its own declaration, or the one made from onnx's reference implementation."""
-    op = get(name)
+    """The operator of a node: its declaration, custom ones included, or one made from onnx's reference implementation.
+
+    Raises `AtcError` E16002, or E40005 for a custom operator whose module is not here.
+    """
+    op = get(name) or (_custom(name, attrs[MARK]) if MARK in attrs else None)
     if op is None:
         from atc_py.ops import reference
 
         op = reference.lookup(name, attrs)
     if op is None:
-        raise error("E16002", name, f"operator '{name}' is not known", "atc convert lists all unknown operators at once")
+        hint = "atc convert lists all unknown operators at once"
+        raise error("E16002", name, f"operator '{name}' is not known", hint)
+    return op
+
+
+def _custom(name: str, module: object) -> Op:
+    from atc_py.ops import plugins
+
+    op = plugins.find(name)
+    if op is None:
+        raise AtcError(plugins.missing(name, module))
     return op
 
 
@@ -98,7 +111,10 @@ class Scope:
         """Add a node of `op_name`; returns its output value ids. Raises `InferError` when the operator refuses."""
         op = lookup(op_name, attrs or {})
         filled = op.attributes(attrs or {})
-        self._check_arity(op, len(inputs) - captures)
+        self.check_arity(op, len(inputs) - captures, outputs)
+        for i, (kind, value) in enumerate(zip(op.inputs, inputs)):
+            if value == ABSENT and not kind.endswith(("?", "*")):
+                raise InferError(f"input {i} ({kind}) of {op.name} is absent")
         node = self.graph.add(
             op_name, inputs, [], filled, name=name, origin=origin, subgraphs=subgraphs, captures=captures
         )
@@ -139,11 +155,14 @@ class Scope:
             self._propagate(op, n, node)
 
     @staticmethod
-    def _check_arity(op: Op, given: int) -> None:
+    def check_arity(op: Op, given: int, outputs: int = 0) -> None:
+        """Raise `InferError` when `op` does not take `given` inputs, or has not so many outputs."""
         most = op.max_inputs
         if given < op.min_inputs or (most is not None and given > most and not op.bodies):
             span = f"{op.min_inputs}" if most == op.min_inputs else f"{op.min_inputs} to {most or 'any number of'}"
             raise InferError(f"{op.name} takes {span} inputs, but has {given}")
+        if outputs > len(op.outputs) and not (op.outputs and op.outputs[-1].endswith("*")):
+            raise InferError(f"{op.name} has {len(op.outputs)} outputs, but {outputs} are asked for")
 
     def _infer(self, op: Op, node: Node, outputs: int) -> tuple[Infer, list[Type]]:
         graph = self.graph
@@ -188,9 +207,7 @@ class Scope:
             self._symbols[key] = self.graph.fresh_symbol(f"{node.op.rpartition('::')[2]}{node.id}.{why}")
         return self._symbols[key]
 
-    def _infer_body(
-        self, body: Graph, types: Sequence[Type | None], values: Sequence[Array | None]
-    ) -> list[Type]:
+    def _infer_body(self, body: Graph, types: Sequence[Type | None], values: Sequence[Array | None]) -> list[Type]:
         inner = self.inner(body)
         for value, type_ in zip(body.inputs, types, strict=True):
             if type_ is not None:
@@ -207,4 +224,3 @@ def as_constant(array: Array, dtype: DType) -> Constant:
     if all(type(x) is int for x in flat):
         return blob(np.array(flat, dtype.numpy).reshape(array.shape))
     return DimVec(dtype, array.shape, tuple(flat))
-

@@ -50,12 +50,10 @@ def attributes(op: Op, given: Mapping[str, Any]) -> dict[str, Any]:
     return filled
 
 
-def arity(op: Op, given: Sequence[object], captures: int = 0) -> None:
+def arity(op: Op, given: Sequence[object], outputs: int, captures: int = 0) -> None:
     """Whether all inputs that must be there are (None or ABSENT: not given). Raises `InferError`."""
     count = len(given) - captures
-    most = op.max_inputs
-    if count < op.min_inputs or (most is not None and count > most and not op.bodies):
-        raise InferError(f"{op.name} takes {op.min_inputs} to {most or 'any number of'} inputs, but has {count}")
+    Scope.check_arity(op, count, outputs)
     for i, name in enumerate(op.inputs[:count]):
         if not name.endswith(("?", "*")) and given[i] in (None, ABSENT):
             raise InferError(f"{op.name}: input {i} ({name}) is absent")
@@ -75,7 +73,7 @@ def fits(given: Type | None, inferred: Type | None) -> bool:
             isinstance(a, Dim) or isinstance(b, Dim) or a == b for a, b in pairs
         )
     if isinstance(given, (SequenceType, Optional)) and type(given) is type(inferred):
-        return fits(given.element, inferred.element)  # type: ignore[union-attr]
+        return fits(given.element, inferred.element)
     return isinstance(given, Map) and isinstance(inferred, Map)
 
 
@@ -88,7 +86,7 @@ def operation(
     body: Graph | None = None,
 ) -> None:
     """Hold one operation against its declaration. Raises `InferError`, or whatever an operator's rule runs into."""
-    arity(op, in_types)
+    arity(op, in_types, len(out_types))
     filled = attributes(op, attrs)
     if "body" in op.bodies and body is not None:
         inferred = _body(body, in_types, consts)
@@ -104,10 +102,11 @@ def operation(
 def _infer(
     op: Op, attrs: Mapping[str, Any], in_types: Sequence[Type | None], outputs: int, consts: Mapping[int, Array]
 ) -> list[Type | None]:
-    values = tuple(v if (v := consts.get(i)) is not None and v.size <= KNOWN_LIMIT else None for i in range(len(in_types)))
+    small = {i: v for i, v in consts.items() if v.size <= KNOWN_LIMIT}
+    values = tuple(small.get(i) for i in range(len(in_types)))
     assert op.infer_fn is not None
-    result = op.infer_fn(Infer(tuple(in_types), attrs, outputs, values, _fresh))
-    found = list(result) if isinstance(result, (list, tuple)) else [result]
+    result: Any = op.infer_fn(Infer(tuple(in_types), attrs, outputs, values, _fresh))
+    found: list[Type | None] = list(result) if isinstance(result, (list, tuple)) else [result]
     return found + [None] * (outputs - len(found))
 
 
@@ -134,7 +133,7 @@ def _body(body: Graph, in_types: Sequence[Type | None], consts: Mapping[int, Arr
         op = lookup(node.op, node.attrs)
         if op.bodies:
             raise InferError(f"{op.name} inside a fused task")
-        arity(op, node.inputs)
+        arity(op, node.inputs, len(node.outputs))
         known = {i: values[v] for i, v in enumerate(node.inputs) if v in values}
         given = [types[v] for v in node.inputs]
         types |= zip(node.outputs, _infer(op, attributes(op, node.attrs), given, len(node.outputs), known))
@@ -153,9 +152,9 @@ def graph(source: Graph) -> None:
     for inner in source.walk():
         for node in inner.nodes.values():
             if node.op not in STRUCTURAL:
-                _guard(problems, node, lambda node=node: _node(node))  # type: ignore[misc]
+                _guard(problems, node, lambda node=node: _node(node))
             for constant in _recipes(node.const):
-                _guard(problems, node, lambda c=constant: _recipe(c))  # type: ignore[misc]
+                _guard(problems, node, lambda c=constant: _recipe(c))
     problems.raise_any()
     copy = clone(source)
     scope = Scope(copy)
@@ -189,7 +188,7 @@ def _guard(problems: Problems, node: Node | None, check: Any) -> None:
 
 def _node(node: Node) -> None:
     op = lookup(node.op, node.attrs)
-    arity(op, node.inputs, node.captures)
+    arity(op, node.inputs, len(node.outputs), node.captures)
     attributes(op, node.attrs)
     if sorted(node.subgraphs) != sorted(op.bodies):
         raise InferError(f"{op.name} has the bodies {sorted(node.subgraphs)}, expected {sorted(op.bodies)}")
@@ -213,4 +212,3 @@ def _recipe(constant: Derived) -> None:
     op = lookup(constant.op, constant.attrs)
     types: list[Type | None] = [Tensor(c.dtype, c.shape) for c in constant.inputs]
     operation(op, constant.attrs, types, [Tensor(constant.dtype, constant.shape)], {})
-

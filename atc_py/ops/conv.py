@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from atc_py.ir.dims import prod
+from atc_py.ir.dims import floordiv, prod
 from atc_py.ir.types import Tensor
-from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Result, Shape, declare
+from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Product, Result, Shape, declare
 from atc_py.ops.conv_geometry import Geometry, geometry, transposed_geometry
 from atc_py.ops.conv_impl import compute_dtype, pack, pointwise, run
 from atc_py.ops.window import WINDOW_ATTRS, Window, ints, kernel_of, positive, transposed, window
@@ -91,7 +91,10 @@ def _(n: Infer) -> Cost:
     x, w = n.shape(0), n.shape(1)
     assert x is not None
     width = w[1] if w is not None else x[1] // n.attrs["group"]
-    return Cost(macs=prod(out) * width * prod(win.kernel), vector=prod(out) if n.has(2) else 0)
+    group = n.attrs["group"]
+    places = out[0] * prod(out[2:])
+    product = Product(places, width, floordiv(out[1], group), group, prod(win.kernel), grouped=group > 1)
+    return Cost(products=(product,), vector=prod(out) if n.has(2) else 0)
 
 
 def transpose_shape(n: Infer) -> tuple[Shape, Window] | None:
@@ -123,8 +126,10 @@ def _(n: Infer) -> Cost:
     if found is None or x is None:
         return Cost()
     out, win = found
-    work = prod(x) * (out[1] // n.attrs["group"]) * prod(win.kernel)
-    return Cost(macs=work, vector=prod(out) if n.has(2) else 0)
+    group, taps = n.attrs["group"], prod(win.kernel)
+    filters = floordiv(out[1], group) * taps  # each input position makes a patch of the output; the patches are added
+    product = Product(x[0] * prod(x[2:]), floordiv(x[1], group), filters, group, grouped=group > 1)
+    return Cost(products=(product,), vector=product.m * group * filters + (prod(out) if n.has(2) else 0))
 
 
 @dataclass

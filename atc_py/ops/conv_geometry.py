@@ -98,12 +98,13 @@ class _Progression:
 
 def _progressions(kernel: int, stride: int, dilation: int) -> list[_Progression]:
     found = []
-    for residue in range(stride):
-        taps = [t for t in range(kernel) if t * dilation % stride == residue]
-        if taps:
-            step = taps[1] - taps[0] if len(taps) > 1 else 1
-            shift = step * dilation // stride if len(taps) > 1 else 0
-            found.append(_Progression(residue, taps[0], step, len(taps), taps[0] * dilation // stride, shift))
+    by_residue: dict[int, list[int]] = {}
+    for t in range(kernel):
+        by_residue.setdefault(t * dilation % stride, []).append(t)
+    for residue, taps in sorted(by_residue.items()):
+        step = taps[1] - taps[0] if len(taps) > 1 else 1
+        shift = step * dilation // stride if len(taps) > 1 else 0
+        found.append(_Progression(residue, taps[0], step, len(taps), taps[0] * dilation // stride, shift))
     return found
 
 
@@ -134,7 +135,9 @@ def transposed_geometry(w: Window) -> Geometry:
     axes = [_progressions(k, s, d) for k, s, d in zip(kernel, w.strides, w.dilations)]
     by_residue = [{p.residue: p for p in parts} for parts in axes]
     phases = []
-    for residue in product(*map(range, w.strides)):
+    # Of a stride larger than the output only the residues that have a position.
+    residues = [sorted((q + p) % s for q in range(min(o, s))) for o, p, s in zip(out, pads, w.strides)]
+    for residue in product(*residues):
         first = tuple(-((r - p) // s) for r, p, s in zip(residue, pads, w.strides))
         start = tuple(j * s + r - p for j, s, r, p in zip(first, w.strides, residue, pads))
         count = tuple(max(0, -((b - o) // s)) for b, o, s in zip(start, out, w.strides))

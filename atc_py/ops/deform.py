@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from atc_py.ir.dims import prod
+from atc_py.ir.dims import floordiv, prod
 from atc_py.ir.types import Tensor
-from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Result, Shape, declare
+from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Product, Result, Shape, declare
 from atc_py.ops.shapes import show
 from atc_py.ops.window import Window, ints, kernel_of, window
 
@@ -65,7 +65,9 @@ def _(n: Infer) -> Cost:
         return Cost()
     out, win = found
     taps = prod(win.kernel)
-    return Cost(macs=prod(out) * w[1] * taps, vector=out[0] * w[1] * n.attrs["group"] * prod(win.out) * taps * 4)
+    group, places = n.attrs["group"], out[0] * prod(win.out)
+    product = Product(places, w[1], floordiv(out[1], group), group, taps, grouped=group > 1)
+    return Cost(products=(product,), vector=places * w[1] * group * taps * 8)
 
 
 def _corners(at: Array, size: int) -> tuple[tuple[Array, Array], tuple[Array, Array]]:

@@ -38,7 +38,7 @@ from atc_py.ops.elementwise_base import (
     to_bool,
     vector_cost,
 )
-from atc_py.ops.elementwise_erf import STEPS, erf32, erf64
+from atc_py.ops.elementwise_erf import erf32, erf64
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ for _line in _TABLE:
 
 erf = declare("Erf", inputs="input", outputs="output", flags=replace(UNARY, keeps_zero=True, fp16_safe=True))
 erf.infer(same_type(FLOATS))
-erf.cost(vector_cost(STEPS + 8))
+erf.cost(vector_cost(24))
 
 
 def _erf(call: Call, x: Array) -> Array:

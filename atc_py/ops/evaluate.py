@@ -1,6 +1,6 @@
 """Running operators on arrays: constant folding, `Derived` constants, and the check all come here.
 
-    evaluate(Derived(float16, (2,), "Cast", (Blob float32 [1, 2],), {"to": float16}))  →  array([1, 2], float16)
+evaluate(Derived(float16, (2,), "Cast", (Blob float32 [1, 2],), {"to": float16}))  →  array([1, 2], float16)
 """
 
 from __future__ import annotations
@@ -67,8 +67,6 @@ def evaluate(constant: Constant, env: Mapping[str, int] | None = None) -> Array:
                 continue
             op = lookup(top.op, top.attrs)
             types = [Tensor(top.dtype, top.shape)]
-            done[id(top)] = np.asarray(
-                run(op, op.attributes(top.attrs), [done[id(i)] for i in top.inputs], types)[0]
-            )
+            done[id(top)] = np.asarray(run(op, op.attributes(top.attrs), [done[id(i)] for i in top.inputs], types)[0])
         stack.pop()
     return done[id(constant)]

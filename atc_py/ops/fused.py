@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from atc_py.ir.dims import Size, dmax, dmin
 from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph
 from atc_py.ir.types import Tensor, Type
-from atc_py.ops.base import Array, Call, Cost, Flags, Infer, Op, Result, declare
-from atc_py.ops.build import lookup
+from atc_py.ops.base import Array, Call, Cost, Flags, Infer, Op, Product, Result, declare
+from atc_py.ops.build import known_value, lookup
 
 fused = declare(
     "Fused",
@@ -105,4 +106,31 @@ def _kernel(call: Call, *inputs: Array | None) -> Any:
 
 @fused.cost
 def _cost(n: Infer) -> Cost:
-    return Cost()
+    """The sum over the body; what moves in pieces or is read in part is told by the operators that read the inputs."""
+    body = n.bodies.get("body")
+    if body is None:
+        return Cost()
+    place = {v: i for i, v in enumerate(body.inputs)}
+    vector: Size = 0
+    wide: Size = 0
+    products: list[Product] = []
+    reads: dict[int, Size] = {}
+    runs: list[Size] = []
+    rows: list[Size] = []
+    for node in body.order():
+        if node.op in STRUCTURAL:
+            continue
+        op = lookup(node.op, node.attrs)
+        types = tuple(None if v == ABSENT else body.type(v) for v in node.inputs)
+        values = tuple(None if v == ABSENT else known_value(body.const(v)) for v in node.inputs)
+        inner = Infer(types, op.attributes(node.attrs), len(node.outputs), values, n.new_symbol, bodies=node.subgraphs)
+        work = op.work(inner, [body.type(v) for v in node.outputs])
+        vector, wide = vector + work.vector, wide + work.wide
+        products += work.products or ([Product(1, work.macs, 1)] if type(work.macs) is not int or work.macs else [])
+        reads.update({place[node.inputs[i]]: s for i, s in work.reads.items() if node.inputs[i] in place})
+        runs += [work.run] if type(work.run) is not int or work.run else []
+        rows += [work.row] if type(work.row) is not int or work.row else []
+    return Cost(
+        vector=vector, wide=wide, products=tuple(products), reads=reads,
+        run=dmin(*runs) if runs else 0, row=dmax(*rows) if rows else 0,
+    )  # fmt: skip

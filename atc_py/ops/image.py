@@ -45,9 +45,8 @@ def _pillow() -> Any:
     try:
         import PIL.Image
     except ImportError as e:
-        raise error(
-            "E40004", "ImageDecoder", "it decodes images with Pillow, which is not installed", "pip install atc-py[image]"
-        ) from e
+        cause = "it decodes images with Pillow, which is not installed"
+        raise error("E40004", "ImageDecoder", cause, "pip install atc-py[image]") from e
     return PIL.Image
 
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from atc_py.ir.dims import Size
-from atc_py.ops.base import Array, Attr, Call, Engine, Flags, Infer, InferError, Result, declare
+from atc_py.ir.dims import Size, prod
+from atc_py.ops.base import Array, Attr, Call, Cost, Engine, Flags, Infer, InferError, Result, declare
+from atc_py.ops.move_costs import picked
 from atc_py.ops.shape_values import boxed, known, plain, tidy
 from atc_py.ops.shapes import axis, show
 
@@ -62,6 +63,15 @@ def _gathered(x: Array, indices: Array, at: int, out: Array | None = None) -> An
     return x[(slice(None),) * at + (indices,)]
 
 
+@gather.cost
+def _(n: Infer) -> Cost:
+    data, indices = n.shape(0), n.shape(1)
+    if not data or indices is None:
+        return Cost()
+    at = axis(n.attrs["axis"], len(data))
+    return picked(prod(data[:at]) * prod(indices), prod(data[at + 1 :]))
+
+
 @gather.value
 def _(n: Infer) -> Array | None:
     values = known(n, 0, 1)
@@ -102,6 +112,12 @@ def _gathered_elements(x: Array, indices: Array, at: int) -> Array:
     x = x[tuple(slice(None) if i == at else slice(d) for i, d in enumerate(indices.shape))]
     out: Array = np.take_along_axis(x, checked(indices, x.shape[at], "GatherElements"), axis=at)
     return out
+
+
+@gather_elements.cost
+def _(n: Infer) -> Cost:
+    indices = n.shape(1)
+    return Cost() if indices is None else picked(prod(indices), 1)
 
 
 @gather_elements.value
@@ -147,6 +163,14 @@ def index_tuple(shape: Sequence[int], indices: Array, batch_dims: int, op: str) 
     batch = [np.arange(shape[i]).reshape((1,) * i + (-1,) + (1,) * (len(lead) - i - 1)) for i in range(batch_dims)]
     depth = indices.shape[-1]
     return (*batch, *(checked(indices[..., i], shape[batch_dims + i], op) for i in range(depth)))
+
+
+@gather_nd.cost
+def _(n: Infer) -> Cost:
+    data, indices = n.shape(0), n.shape(1)
+    if data is None or not indices or type(indices[-1]) is not int:
+        return Cost()
+    return picked(prod(indices[:-1]), prod(data[n.attrs["batch_dims"] + indices[-1] :]))
 
 
 @gather_nd.value

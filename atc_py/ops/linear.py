@@ -10,9 +10,9 @@ import numpy as np
 
 from atc_py.ir.dims import Size, prod
 from atc_py.ir.types import Tensor
-from atc_py.ops.base import REQUIRED, Array, Attr, Call, Cost, Flags, Infer, InferError, Result, Shape, declare
+from atc_py.ops.base import REQUIRED, Array, Attr, Call, Cost, Flags, Infer, InferError, Product, Result, Shape, declare
 from atc_py.ops.linear_impl import add_scaled, compute_dtype, matmul
-from atc_py.ops.shapes import broadcast, show
+from atc_py.ops.shapes import assume, broadcast, show
 
 matmul_op = declare("MatMul", inputs="A B", outputs="Y", flags=Flags(fusible=True, fp16_safe=True, splittable=(-2, -1)))
 gemm = declare(
@@ -47,6 +47,7 @@ def matmul_result(a: Shape | None, b: Shape | None) -> Shape | None:
     inner = b[-2] if len(b) > 1 else b[0]
     if not _same(a[-1], inner):
         raise InferError(f"the inner sizes of {show(a)} and {show(b)} differ: {a[-1]} and {inner}")
+    assume(a[-1], inner)
     batch = broadcast(a[:-2], b[:-2])
     assert batch is not None
     return (*batch, *(a[-2:-1] if len(a) > 1 else ()), *(b[-1:] if len(b) > 1 else ()))
@@ -61,8 +62,21 @@ def _(n: Infer) -> Result:
 
 @matmul_op.cost
 def _(n: Infer) -> Cost:
-    a, out = n.shape(0), matmul_result(n.shape(0), n.shape(1))
-    return Cost() if a is None or out is None else Cost(macs=prod(out) * a[-1])
+    product = matmul_product(n.shape(0), n.shape(1))
+    return Cost() if product is None else Cost(products=(product,))
+
+
+def matmul_product(a: Shape | None, b: Shape | None) -> Product | None:
+    """What MatMul multiplies; rows of all batches count as one where b has no batch. None: a rank is unknown."""
+    out = matmul_result(a, b)
+    if a is None or b is None or out is None:
+        return None
+    columns: Size = b[-1] if len(b) > 1 else 1
+    rows: Size = a[-2] if len(a) > 1 else 1
+    if len(b) <= 2:
+        return Product(prod(a[:-1]), a[-1], columns)
+    batch = prod(out[:-2] if len(a) > 1 else out[:-1])
+    return Product(rows, a[-1], columns, batch)
 
 
 @matmul_op.kernel
@@ -104,7 +118,7 @@ def _(n: Infer) -> Cost:
     if found is None:
         return Cost()
     rows, columns, inner = found
-    return Cost(macs=rows * columns * inner, vector=rows * columns if n.has(2) else 0)
+    return Cost(products=(Product(rows, inner, columns),), vector=rows * columns if n.has(2) else 0)
 
 
 @gemm.kernel
@@ -217,12 +231,21 @@ def _(n: Infer) -> Cost:
     shapes = [n.shape(i) for i in range(len(n.types))]
     if out is None or any(s is None for s in shapes):
         return Cost()
-    summed: dict[str, Size] = {}
+    sizes: dict[str, Size] = {}
     for term, shape in zip(equation.operands, shapes):
         if "..." not in term and shape is not None:
-            summed.update({label: size for label, size in zip(term, shape) if label not in equation.output})
-    work = prod(out) * prod(summed.values())
-    return Cost(macs=work) if len(shapes) > 1 else Cost(vector=work)
+            sizes.update(zip(term, shape, strict=True))
+    summed = prod(size for label, size in sizes.items() if label not in equation.output)
+    if len(shapes) == 1:
+        return Cost(vector=prod(out) * summed)
+    if len(shapes) > 2 or any("..." in term for term in equation.operands):
+        return Cost(macs=prod(out) * summed)
+    left, right = equation.operands
+    kept = {label: size for label, size in sizes.items() if label in equation.output}
+    rows = prod(size for label, size in kept.items() if label not in right)
+    columns = prod(size for label, size in kept.items() if label not in left)
+    batch = prod(size for label, size in kept.items() if label in left and label in right)
+    return Cost(products=(Product(rows, summed, columns, batch),))
 
 
 @einsum.prepare

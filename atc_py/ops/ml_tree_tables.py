@@ -35,10 +35,20 @@ def _same_length(attrs: Mapping[str, Any], names: Sequence[str]) -> int:
     return lengths.pop()
 
 
+_BY_ID = ("nodeids", "treeids", "modes", "featureids", "truenodeids", "falsenodeids")
+_BY_PLACE = ("featureids", "truenodeids", "falsenodeids", "trueleafs", "falseleafs")
+
+
+def check_lengths(attrs: Mapping[str, Any], kind: str = "") -> int:
+    """The number of nodes; raises `InferError` where lists that describe the same nodes or leaves differ in length."""
+    if kind:
+        _same_length(attrs, [f"{kind}_{n}" for n in ("ids", "nodeids", "treeids")])
+    return _same_length(attrs, [f"nodes_{n}" for n in (_BY_ID if kind else _BY_PLACE)])
+
+
 def by_id(attrs: Mapping[str, Any], kind: str, targets: int, dtype: np.dtype[Any]) -> Forest:
     """The forest of the older two operators."""
-    names = ("nodeids", "treeids", "modes", "featureids", "truenodeids", "falsenodeids")
-    count = _same_length(attrs, [f"nodes_{n}" for n in names])
+    count = check_lengths(attrs, kind)
     trees, nodes = (np.array(attrs[f"nodes_{n}"], np.int64) for n in ("treeids", "nodeids"))
     find = _Places(trees, nodes)
     leaf = np.array([m == "LEAF" for m in attrs["nodes_modes"]], np.bool_)
@@ -115,7 +125,6 @@ def _weights(
     attrs: Mapping[str, Any], kind: str, find: _Places, count: int, targets: int, dtype: np.dtype[Any]
 ) -> tuple[Array, Array]:
     """The weight that each node gives to each target, and whether it gives one."""
-    _same_length(attrs, [f"{kind}_{n}" for n in ("ids", "nodeids", "treeids")])
     ids, nodes, trees = (np.array(attrs[f"{kind}_{n}"], np.int64) for n in ("ids", "nodeids", "treeids"))
     values = tree_numbers(attrs, f"{kind}_weights", dtype)
     if values is None or len(values) != len(ids):
@@ -134,8 +143,7 @@ def _weights(
 
 def by_place(attrs: Mapping[str, Any]) -> Forest:
     """The forest of TreeEnsemble: leaf k is node `count + k`."""
-    names = ["featureids", "truenodeids", "falsenodeids", "trueleafs", "falseleafs"]
-    count = _same_length(attrs, [f"nodes_{n}" for n in names])
+    count = check_lengths(attrs)
     modes = constant_array(attrs["nodes_modes"]).reshape(-1).astype(np.int64)
     splits = constant_array(attrs["nodes_splits"]).reshape(-1)
     leaf_weights = constant_array(attrs["leaf_weights"]).reshape(-1)
@@ -143,7 +151,7 @@ def by_place(attrs: Mapping[str, Any]) -> Forest:
     if len(targets) != leaves or len(modes) != count or len(splits) != count:
         raise InferError("attributes that describe the same nodes or leaves differ in length")
     own = np.arange(count, count + leaves)
-    given = {n: np.array(attrs[f"nodes_{n}"], np.int64) for n in names}
+    given = {n: np.array(attrs[f"nodes_{n}"], np.int64) for n in _BY_PLACE}
     ends = {
         side: np.concatenate([np.where(given[f"{side}leafs"] != 0, count, 0) + given[f"{side}nodeids"], own])
         for side in ("true", "false")

@@ -25,7 +25,7 @@ from atc_py.ops.ml_scores import (
     transform,
     two_columns,
 )
-from atc_py.ops.ml_tree_tables import by_id, by_place, tree_numbers
+from atc_py.ops.ml_tree_tables import by_id, by_place, check_lengths, tree_numbers
 
 _NODES = {
     "base_values": Attr("floats", None),
@@ -119,11 +119,12 @@ def _features(f: Forest, x: Array) -> Array:
     return real
 
 
-def _check_input(n: Infer, names: str = "nodes_featureids") -> None:
+def _check_input(n: Infer, kind: str = "") -> None:
+    check_lengths(n.attrs, kind)
     shape = n.shape(0)
     if n.dtype(0) is not DType.FLOAT16:
         check_numeric(n)
-    least = max(n.attrs[names], default=0) + 1
+    least = max(n.attrs["nodes_featureids"], default=0) + 1
     last = shape[-1] if shape else None
     if type(last) is int and last < least:
         n.fail(f"the trees look at {least} features, but the input has {last}")
@@ -148,7 +149,7 @@ for _op in (classifier, regressor, ensemble):
 
 @regressor.infer
 def _(n: Infer) -> Result:
-    _check_input(n)
+    _check_input(n, "target")
     check_transform(n)
     if n.attrs["aggregate_function"] not in AGGREGATES:
         n.fail(f"attribute 'aggregate_function' is '{n.attrs['aggregate_function']}'; expected {', '.join(AGGREGATES)}")
@@ -215,7 +216,7 @@ def _single(attrs: Mapping[str, Any]) -> bool:
 
 @classifier.infer
 def _(n: Infer) -> Result:
-    _check_input(n)
+    _check_input(n, "class")
     check_transform(n)
     count = _classes(n.attrs)
     if not count:

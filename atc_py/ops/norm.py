@@ -6,14 +6,14 @@ and variance 1, hence gives (-1, 1).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from atc_py.ir.dims import prod
+from atc_py.ir.dims import Size, floordiv, prod
 from atc_py.ir.types import DType, Tensor
-from atc_py.ops.base import REQUIRED, Array, Attr, Call, Cost, Flags, Infer, Op, Result, declare
+from atc_py.ops.base import REQUIRED, Array, Attr, Call, Cost, Flags, Infer, Op, Result, Shape, declare
 from atc_py.ops.shapes import axes as axes_of
 from atc_py.ops.shapes import axis as axis_of
 
@@ -314,7 +314,8 @@ def _(call: Call, x: Array) -> Array:
     with np.errstate(all="ignore"):
         square = np.square(x, out=call.scratch(x.shape, wide), dtype=wide, casting="unsafe")
         total = square.copy()
-        for shift in range(-((size - 1) // 2), size - 1 - (size - 1) // 2 + 1):
+        first, last = -((size - 1) // 2), size - 1 - (size - 1) // 2
+        for shift in range(max(first, -channels), min(last, channels) + 1):
             low, high = max(0, -shift), min(channels, channels - shift)
             if shift and high > low:
                 total[:, low:high] += square[:, low + shift : high + shift]
@@ -371,19 +372,42 @@ def _(call: Call, x: Array) -> Array:
         return _finish(y, work)
 
 
-def _cost(passes: int) -> Any:
-    """A cost of `passes` vector operations an element."""
+LANES = 16
+"""Channels that are stored, and so reduced, together."""
+
+
+def _per_channel(n: Infer, x: Shape) -> Size:
+    return prod(x[2:]) * LANES
+
+
+def _from_axis(n: Infer, x: Shape) -> Size:
+    return prod(x[axis_of(n.attrs["axis"], len(x)) :])
+
+
+def _per_group(n: Infer, x: Shape) -> Size:
+    return floordiv(prod(x[1:]), n.attrs["num_groups"])
+
+
+def _over_axes(n: Infer, x: Shape) -> Size:
+    return prod(x[a] for a in axes_of(n.attrs["axes"], len(x)))
+
+
+def _cost(operations: int, row: Callable[[Infer, Shape], Size] | None) -> Any:
+    """A cost of so many vector operations an element: in float32 where statistics are taken, over `row` elements."""
 
     def cost(n: Infer) -> Cost:
         x = n.shape(0)
-        return Cost() if x is None else Cost(vector=prod(x) * passes)
+        if not x:
+            return Cost()
+        work = prod(x) * operations
+        return Cost(vector=work) if row is None else Cost(wide=work, row=row(n, x))
 
     return cost
 
 
-_PASSES: tuple[tuple[Op, int], ...] = (
-    (batch_norm, 2), (instance_norm, 6), (layer_norm, 6), (group_norm, 6), (rms_norm, 4), (lrn, 8),
-    (mean_variance_norm, 5), (lp_norm, 3),
+_COSTS: tuple[tuple[Op, int, Callable[[Infer, Shape], Size] | None], ...] = (
+    (batch_norm, 2, None), (instance_norm, 7, _per_channel), (layer_norm, 8, _from_axis), (group_norm, 8, _per_group),
+    (rms_norm, 6, _from_axis), (lrn, 12, None), (mean_variance_norm, 6, _over_axes), (lp_norm, 5, _from_axis),
 )  # fmt: skip
-for _op, _passes in _PASSES:
-    _op.cost(_cost(_passes))
+for _op, _operations, _row in _COSTS:
+    _op.cost(_cost(_operations, _row))

@@ -57,7 +57,10 @@ def _pooled(n: Infer) -> Tensor:
 
 def _pool_cost(n: Infer) -> Cost:
     found = _window(n)
-    return Cost() if found is None else Cost(vector=prod(found[0][:2]) * prod(found[1].out) * prod(found[1].kernel))
+    if found is None:
+        return Cost()
+    places = prod(found[0][:2]) * prod(found[1].out)
+    return Cost(vector=2 * places * prod(found[1].kernel))  # each element of a window is gathered, and reduced
 
 
 for _op in (average_pool, lp_pool):
@@ -157,7 +160,7 @@ def _global(n: Infer) -> Result:
 
 def _global_cost(n: Infer) -> Cost:
     x = n.shape(0)
-    return Cost() if x is None else Cost(vector=prod(x))
+    return Cost() if x is None else Cost(wide=prod(x))  # sums are float32
 
 
 def _flat(x: Array) -> Array:

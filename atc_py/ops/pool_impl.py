@@ -9,7 +9,7 @@ kernel 3, stride 2, pad 1, tap 0 meets positions 1.. (at 0 it lies in the paddin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -51,10 +51,22 @@ def along(rank: int, axis: int, where: slice) -> tuple[slice, ...]:
 def taps(w: Window, axis: int) -> Iterator[tuple[slice, slice]]:
     """The clipped slices of each tap of one axis."""
     kernel, out, size, before = (ints(v)[axis] for v in (w.kernel, w.out, w.spatial, w.before))
-    for tap in range(kernel):
-        found = clipped(size, out, w.strides[axis], tap * w.dilations[axis] - before)
+    stride, dilation = w.strides[axis], w.dilations[axis]
+    for tap in _meeting(kernel, out, stride, dilation, before, size):
+        found = clipped(size, out, stride, tap * dilation - before)
         if found is not None:
             yield found
+
+
+def _meeting(kernel: int, out: int, stride: int, dilation: int, before: int, size: int) -> Sequence[int]:
+    """The taps that can meet the input; of a window much larger than the input most do not."""
+    if kernel <= max(64, out * size):
+        return range(kernel)
+    met: set[int] = set()
+    for o in range(out):
+        start = before - o * stride
+        met.update(range(max(0, -(-start // dilation)), min(kernel, (size - 1 + start) // dilation + 1)))
+    return sorted(met)
 
 
 def _order(w: Window) -> list[int]:
@@ -96,9 +108,12 @@ def counts(w: Window, *, padded: bool) -> Array:
     total = np.ones((), np.float64)
     for axis in range(w.rank):
         size, before, after, kernel, out = (ints(v)[axis] for v in (w.spatial, w.before, w.after, w.kernel, w.out))
-        at = np.arange(out)[:, None] * w.strides[axis] + np.arange(kernel) * w.dilations[axis] - before
-        inside = at < size + after if padded else (at >= 0) & (at < size)
-        total = total[..., None] * inside.sum(axis=1)
+        start = np.arange(out) * w.strides[axis] - before
+        # Tap t meets element start + t·dilation: the first tap at or behind 0, and the first one behind the end.
+        dilation, end = w.dilations[axis], size + after if padded else size
+        first = 0 if padded else np.clip(-(start // dilation), 0, kernel)
+        inside = np.maximum(np.clip(-((start - end) // dilation), 0, kernel) - first, 0)
+        total = total[..., None] * inside
     return total
 
 

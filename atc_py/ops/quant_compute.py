@@ -27,7 +27,7 @@ from atc_py.ops.base import Array, Call, Cost, Flags, Infer, Op, Result, Shape, 
 from atc_py.ops.cast_convert import convert, is_integer
 from atc_py.ops.conv import ATTRS as CONV_ATTRS
 from atc_py.ops.elementwise_base import FLOAT8, HALVES, check_dtype, check_same_dtype, fitting
-from atc_py.ops.linear import matmul_result
+from atc_py.ops.linear import matmul_product, matmul_result
 from atc_py.ops.quant import limits, to_integers
 
 BYTES = frozenset({DType.INT8, DType.UINT8})
@@ -106,8 +106,8 @@ def _product_shape(n: Infer, i: int, j: int) -> Shape | None:
 
 def _matmul_cost(i: int, j: int) -> Any:
     def cost(n: Infer) -> Cost:
-        shape, a = _product_shape(n, i, j), n.shape(i)
-        return Cost(macs=prod(shape) * a[-1], vector=prod(shape)) if shape is not None and a else Cost()
+        shape, product = _product_shape(n, i, j), matmul_product(n.shape(i), n.shape(j))
+        return Cost() if shape is None or product is None else Cost(products=(product,), vector=prod(shape))
 
     return cost
 
@@ -227,7 +227,7 @@ def _conv_cost(x: int, w: int) -> Any:
         fn = _conv().cost_fn
         work = fn(_as_floats(n, x, w)) if fn is not None else Cost()
         t = _conv_type(n, x, w, DType.INT32)
-        return Cost(work.macs, prod(t.shape) if t.shape is not None else 0)
+        return Cost(products=work.products, vector=prod(t.shape) if t.shape is not None else 0)
 
     return cost
 

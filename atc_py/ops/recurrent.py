@@ -9,9 +9,19 @@ import numpy as np
 
 from atc_py.ir.dims import Size
 from atc_py.ir.types import Tensor
-from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Op, Result, Shape, declare
-from atc_py.ops.recurrent_impl import Activation, Weights, activations, gru, lstm, rnn, sequences
-from atc_py.ops.shapes import show
+from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Op, Product, Result, Shape, declare
+from atc_py.ops.recurrent_impl import (
+    ACTIVATIONS,
+    Activation,
+    Table,
+    Weights,
+    activations,
+    gru,
+    lstm,
+    rnn,
+    sequences,
+)
+from atc_py.ops.shapes import assume, show
 
 _ATTRS: Mapping[str, Attr] = {
     "activation_alpha": Attr("floats", None),
@@ -22,6 +32,7 @@ _ATTRS: Mapping[str, Attr] = {
     "hidden_size": Attr("int", None),
     "layout": Attr("int", 0),
 }
+LSTM_ATTRS: Mapping[str, Attr] = {**_ATTRS, "input_forget": Attr("int", 0)}
 _DIRECTIONS: Mapping[str, tuple[bool, ...]] = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 """Direction → whether each of its parts runs in reverse."""
 _FLAGS = Flags(fp16_safe=True)
@@ -38,7 +49,7 @@ lstm_op = declare(
     "LSTM",
     inputs="X W R B? sequence_lens? initial_h? initial_c? P?",
     outputs="Y? Y_h? Y_c?",
-    attrs={**_ATTRS, "input_forget": Attr("int", 0)},
+    attrs=LSTM_ATTRS,
     flags=_FLAGS,
 )
 
@@ -46,13 +57,13 @@ _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 
 
-def _activations(attrs: Mapping[str, Any], kind: str) -> list[list[Activation]]:
+def _activations(attrs: Mapping[str, Any], kind: str, table: Table = ACTIVATIONS) -> list[list[Activation]]:
     """The activations of each direction."""
     directions, defaults = len(_DIRECTIONS[attrs["direction"]]), _DEFAULTS[kind]
     names = list(attrs["activations"] or ()) or list(defaults) * directions
     each = len(defaults)
     # RNN's declared default names two activations, whatever the direction.
-    every = activations(names[: each * directions], attrs["activation_alpha"], attrs["activation_beta"])
+    every = activations(names[: each * directions], attrs["activation_alpha"], attrs["activation_beta"], table)
     return [every[d * each : (d + 1) * each] for d in range(directions)]
 
 
@@ -85,7 +96,8 @@ def _sizes(n: Infer, kind: str) -> tuple[Size, Size, Size, Size] | None:
     return steps, batch, x[2], hidden
 
 
-def _infer(n: Infer, kind: str) -> Result:
+def recurrent_infer(n: Infer, kind: str) -> Result:
+    """The types of RNN, GRU or LSTM's outputs."""
     found = _sizes(n, kind)
     dtype = n.dtype(0)
     if found is None:
@@ -96,16 +108,36 @@ def _infer(n: Infer, kind: str) -> Result:
     state: Shape = (directions, batch, hidden)
     if n.attrs["layout"]:
         y, state = (batch, steps, directions, hidden), (batch, directions, hidden)
+    for i in (5, 6) if kind == "LSTM" else (5,):
+        if n.has(i):
+            _check_state(n, i, state)
     return [Tensor(dtype, y), Tensor(dtype, state), Tensor(dtype, state)][: max(1, n.outputs)]
 
 
-def _cost(n: Infer, kind: str) -> Cost:
+def _check_state(n: Infer, i: int, wanted: Shape) -> None:
+    """An initial state has the shape of a final one."""
+    given = n.shape(i)
+    if given is None:
+        return
+    fits = len(given) == len(wanted) and all(
+        type(g) is not int or type(w) is not int or g == w for g, w in zip(given, wanted, strict=True)
+    )
+    if not fits:
+        n.fail(f"the initial state has shape {show(given)}; expected {show(wanted)}")
+    for g, w in zip(given, wanted, strict=True):
+        assume(g, w)
+
+
+def recurrent_cost(n: Infer, kind: str) -> Cost:
+    """Their work."""
     found = _sizes(n, kind)
     if found is None:
         return Cost()
     steps, batch, width, hidden = found
-    rows = steps * batch * len(_DIRECTIONS[n.attrs["direction"]]) * _GATES[kind] * hidden
-    return Cost(macs=rows * (width + hidden), vector=rows * 4)
+    directions, gates = len(_DIRECTIONS[n.attrs["direction"]]), _GATES[kind] * hidden
+    # All inputs are multiplied at once; the states come one step after the other.
+    products = (Product(steps * batch, width, gates, directions), Product(batch, hidden, gates, steps * directions))
+    return Cost(products=products, vector=steps * batch * directions * gates * 8)
 
 
 def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -143,17 +175,18 @@ def _initial(state: Array | None, d: int, shape: tuple[int, ...], layout: int, d
     return np.array(state[:, d] if layout else state[d], dtype)
 
 
-def _run(
+def run_recurrent(
     call: Call, kind: str, x: Array, lengths: Array | None, weights: Sequence[Weights],
-    initial_h: Array | None, initial_c: Array | None,
+    initial_h: Array | None, initial_c: Array | None, table: Table = ACTIVATIONS,
 ) -> tuple[Array, ...]:  # fmt: skip
+    """All directions of one operator, whose weights are packed."""
     attrs = call.attrs
-    layout, wide = attrs["layout"], weights[0].w.dtype
+    layout, wide = attrs.get("layout", 0), weights[0].w.dtype
     time_first = x.transpose(1, 0, 2) if layout else x
     steps, batch = time_first.shape[:2]
     hidden = weights[0].r.shape[0]
     reverse = _DIRECTIONS[attrs["direction"]]
-    every = _activations(attrs, kind)
+    every = _activations(attrs, kind, table)
     full = (batch, steps, len(reverse), hidden) if layout else (steps, len(reverse), batch, hidden)
     y = call.into(0, full, x.dtype)
     by_direction = y.transpose(2, 1, 0, 3) if layout else y.transpose(1, 0, 2, 3)
@@ -176,8 +209,8 @@ def _run(
 def _define(op: Op) -> None:
     """Attach inference, cost, packing and kernel to one of the three operators."""
     kind = op.name
-    op.infer(lambda n: _infer(n, kind))
-    op.cost(lambda n: _cost(n, kind))
+    op.infer(lambda n: recurrent_infer(n, kind))
+    op.cost(lambda n: recurrent_cost(n, kind))
     op.prepare(lambda call: _prepare(call, kind))
 
     def kernel(
@@ -186,7 +219,7 @@ def _define(op: Op) -> None:
     ) -> tuple[Array, ...]:  # fmt: skip
         with np.errstate(all="ignore"):
             weights = call.state or _pack(kind, call.attrs, w, r, b, p)
-            return _run(call, kind, x, sequence_lens, weights, initial_h, initial_c)
+            return run_recurrent(call, kind, x, sequence_lens, weights, initial_h, initial_c)
 
     op.kernel(kernel)
 

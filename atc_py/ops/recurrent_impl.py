@@ -11,7 +11,7 @@ Sequences that have ended keep their state and give zeros; a reverse direction r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -75,7 +75,9 @@ def _softplus(x: Array) -> None:
     np.logaddexp(x, 0, out=x)
 
 
-_ACTIVATIONS: dict[str, tuple[Callable[..., None], tuple[float, ...]]] = {
+Table = Mapping[str, tuple[Callable[..., None], tuple[float, ...]]]
+
+ACTIVATIONS: Table = {
     "affine": (_affine, (1.0, 0.0)),
     "elu": (_elu, (1.0,)),
     "hardsigmoid": (_hard_sigmoid, (0.2, 0.5)),
@@ -92,15 +94,15 @@ _ACTIVATIONS: dict[str, tuple[Callable[..., None], tuple[float, ...]]] = {
 
 
 def activations(
-    names: Sequence[str], alphas: Sequence[float] | None, betas: Sequence[float] | None
+    names: Sequence[str], alphas: Sequence[float] | None, betas: Sequence[float] | None, table: Table = ACTIVATIONS
 ) -> list[Activation]:
     """The activations in order; each takes the next alpha and beta if it has such a parameter, else its default."""
     alpha, beta = list(alphas or ()), list(betas or ())
     found: list[Activation] = []
     for name in names:
-        if name.lower() not in _ACTIVATIONS:
+        if name.lower() not in table:
             raise InferError(f"the activation '{name}' is unknown", "ONNX's RNN, GRU and LSTM list the names")
-        function, defaults = _ACTIVATIONS[name.lower()]
+        function, defaults = table[name.lower()]
         values = [source.pop(0) if source else default for source, default in zip((alpha, beta), defaults)]
         found.append(partial(function, **dict(zip(("alpha", "beta"), values))))
     return found
@@ -110,7 +112,8 @@ def activations(
 class Weights:
     """Packed weights of one direction: `w` [input, gates·hidden], `r` [hidden, gates·hidden], bias [gates·hidden].
 
-    `apart` is a bias that stays with the state's share (GRU with linear_before_reset), `peephole` is [3, hidden].
+    `apart` is a bias that stays with the state's share (GRU with linear_before_reset), `late` one that is added to the
+    sum of both shares (LSTM); `peephole` is [3, hidden].
     """
 
     w: Array
@@ -118,6 +121,16 @@ class Weights:
     bias: Array
     apart: Array | None = None
     peephole: Array | None = None
+    late: Array | None = None
+
+    def project(self, x: Array) -> Array:
+        """The input's share of the gates, bias not counted: x·W for `x` [rows, input]."""
+        shares: Array = x @ self.w
+        return shares
+
+    def recur(self, h: Array, out: Array, ran: Array | None = None) -> None:
+        """The state's share of the gates, h·R; `ran` [batch, 1] tells which sequences the last step was part of."""
+        np.matmul(h, self.r, out=out)
 
 
 @dataclass
@@ -165,7 +178,7 @@ def _keep(s: Sequences, step: int, old: Array, new: Array) -> None:
 def _projected(s: Sequences, w: Weights) -> Array:
     steps, batch, width = s.x.shape
     flat = np.ascontiguousarray(s.x, dtype=w.w.dtype).reshape(steps * batch, width)
-    result = flat @ w.w
+    result = w.project(flat)
     np.add(result, w.bias, out=result)
     return result.reshape(steps, batch, w.w.shape[1])
 
@@ -228,8 +241,10 @@ def lstm(
     i, o, f, g = (gates[:, k * n : (k + 1) * n] for k in range(4))
     cell, new = np.empty_like(c), np.empty_like(h)
     for step in range(len(projected)):
-        np.matmul(h, w.r, out=gates)
+        w.recur(h, gates, None if s.mask is None or not step else s.mask[step - 1])
         np.add(gates, projected[step], out=gates)
+        if w.late is not None:
+            np.add(gates, w.late, out=gates)
         if w.peephole is None:
             _clip(gates, clip)
             acts[0](gates[:, : 3 * n])

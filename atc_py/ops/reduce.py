@@ -24,7 +24,7 @@ import numpy as np
 from atc_py.ir.dims import DimOverflow
 from atc_py.ir.types import DType, Tensor
 from atc_py.ops import elementwise_values as values
-from atc_py.ops.base import Array, Attr, Call, Flags, Infer, Op, Result, declare
+from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Op, Result, declare, elements
 from atc_py.ops.cast_convert import to_integer
 from atc_py.ops.elementwise_base import FLOATS, NUMBERS, check_dtype, fitting, vector_cost
 from atc_py.ops.shapes import axes as checked_axes
@@ -249,8 +249,13 @@ def _declare(line: Reduction) -> Op:
     op.infer(lambda n: _infer(n, line.dtypes))
     op.value(lambda n: _reduce_value(op, line, n))
     op.kernel(lambda call, x, axes=None: _run(call, line, x, axes))
-    op.cost(lambda n: vector_cost(line.cost)(Infer(n.types[:1], n.attrs)))
+    op.cost(lambda n: _reduction_cost(n, line))
     return op
+
+
+def _reduction_cost(n: Infer, line: Reduction) -> Cost:
+    work = elements(n.types[0]) * line.cost
+    return Cost(vector=work) if line.symbolic in (values.maximum, values.minimum) else Cost(wide=work)
 
 
 for _line in _TABLE:

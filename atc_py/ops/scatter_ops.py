@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from atc_py.ops.base import Array, Attr, Call, Flags, Infer, InferError, Result, declare
+from atc_py.ir.dims import prod
+from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, InferError, Result, declare, elements
 from atc_py.ops.index_ops import checked, index_tuple
 from atc_py.ops.shape_values import known, same_memory, tidy
 from atc_py.ops.shapes import axis, show
@@ -71,6 +72,11 @@ def _element_places(x: Array, indices: Array, at: int) -> tuple[Array, ...]:
     return tuple(grid)
 
 
+@scatter_elements.cost
+def _(n: Infer) -> Cost:
+    return Cost(vector=elements(n.types[1]), run=1)
+
+
 @scatter_elements.value
 def _(n: Infer) -> Array | None:
     values = known(n, 0, 1, 2)
@@ -107,6 +113,14 @@ def _(n: Infer) -> Result:
         if updates is not None and len(updates) != len(indices) - 1 + len(data) - depth:
             raise InferError(f"updates {show(updates)} do not fit data {show(data)} and indices {show(indices)}")
     return n.tensor(0)
+
+
+@scatter_nd.cost
+def _(n: Infer) -> Cost:
+    data, indices = n.shape(0), n.shape(1)
+    if data is None or not indices or type(indices[-1]) is not int:
+        return Cost()
+    return Cost(vector=elements(n.types[2]), run=prod(data[indices[-1] :]))
 
 
 @scatter_nd.value

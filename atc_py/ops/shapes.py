@@ -1,19 +1,57 @@
 """Shape rules that many operators share, on ints and Dims alike.
 
-    broadcast((N, 1, 5), (4, 1))   == (N, 4, 5)
-    broadcast((N,), (M,))          == (max(N, M),)       # equal, or one of them is 1: the kernel checks
-    axis(-1, rank=3)               == 2
+broadcast((N, 1, 5), (4, 1))   == (N, 4, 5)
+broadcast((N,), (M,))          == (max(N, M),)       # equal, or one of them is 1: the kernel checks
+axis(-1, rank=3)               == 2
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from atc_py.ir.dims import Dim, Size, dmax, prod
 from atc_py.ops.base import Infer, InferError, Shape
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """What a shape rule takes for granted because it can neither prove nor refute it.
+
+    `relation` of `left` to `right`: `==`, `>=`, or `~` (they broadcast: equal, or one of them 1). `why` says it for
+    people where sizes alone would not.
+    """
+
+    left: Size
+    right: Size
+    relation: str
+    why: str
+
+
+_ASSUMED: ContextVar[list[Assumption] | None] = ContextVar("assumed", default=None)
+
+
+def assume(left: Size, right: Size, relation: str = "==", why: str = "") -> None:
+    """Take something for granted. Whoever asks for a node's assumptions (`assumptions`) hears of it."""
+    found = _ASSUMED.get()
+    if found is not None and (isinstance(left, Dim) or isinstance(right, Dim)) and left != right:
+        found.append(Assumption(left, right, relation, why))
+
+
+@contextmanager
+def assumptions() -> Iterator[list[Assumption]]:
+    """Collect what the shape rules called inside take for granted."""
+    found: list[Assumption] = []
+    token = _ASSUMED.set(found)
+    try:
+        yield found
+    finally:
+        _ASSUMED.reset(token)
 
 
 def broadcast(*shapes: Shape | None) -> Shape | None:
@@ -30,9 +68,14 @@ def _broadcast_dim(dims: Sequence[Size], shapes: Sequence[Shape]) -> Size:
     fixed = {d for d in dims if type(d) is int and d != 1}
     if len(fixed) > 1:
         raise InferError(f"shapes {' and '.join(show(s) for s in shapes)} do not broadcast")
+    symbolic = list(dict.fromkeys(d for d in dims if isinstance(d, Dim)))
     if fixed:
-        return fixed.pop()
-    symbolic = [d for d in dims if isinstance(d, Dim)]
+        size = fixed.pop()
+        for d in symbolic:
+            assume(d, size, "~")
+        return size
+    for d in symbolic[1:]:
+        assume(symbolic[0], d, "~")
     return dmax(*symbolic) if symbolic else 1
 
 

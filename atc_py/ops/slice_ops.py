@@ -14,7 +14,8 @@ import numpy as np
 
 from atc_py.ir.dims import Size, ceildiv, dmax, dmin
 from atc_py.ir.types import DType
-from atc_py.ops.base import Array, Attr, Call, Flags, Infer, InferError, Result, Shape, declare
+from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, InferError, Result, Shape, declare
+from atc_py.ops.move_costs import cut_out
 from atc_py.ops.shape_values import FAR, fresh_shape, known, negative, nonnegative, small, tidy
 from atc_py.ops.shapes import axes, concrete, show
 
@@ -83,6 +84,12 @@ def _slice_shape(n: Infer) -> Shape | None:
 @slice_op.infer
 def _(n: Infer) -> Result:
     return n.tensor(0).with_shape(_slice_shape(n))
+
+
+@slice_op.cost
+def _(n: Infer) -> Cost:
+    data, part = n.shape(0), _slice_shape(n)
+    return Cost() if data is None or part is None else cut_out(data, part)
 
 
 def _slices(
@@ -160,6 +167,16 @@ def _(n: Infer) -> Result:
     if any(type(d) is int and d < 0 for d in out):
         raise InferError(f"pads {pads} take more from shape {show(data.shape)} than it has")
     return data.with_shape(out)
+
+
+@pad.cost
+def _(n: Infer) -> Cost:
+    data, pads = n.shape(0), n.ints(1)
+    if data is None or pads is None or (n.has(3) and concrete(n, 3) is None):
+        return Cost()
+    pairs = _pairs(pads, concrete(n, 3) if n.has(3) else None, len(data))
+    padded = tuple(d + before + after for d, (before, after) in zip(data, pairs, strict=True))
+    return Cost(run=cut_out(padded, data).run)
 
 
 def _source(d: int, before: int, after: int, mode: str) -> Array:

@@ -8,8 +8,8 @@ Short last axes are turned round (n first) in scratch, because reducing many sho
 columns costs a loop a column block. A row that is -inf throughout has no softmax: its results are NaN.
 
 ONNX defines both by functions of tensors of the input's type, so for float16 and bfloat16 each of these tensors is
-rounded; sums run in float32. Rounding once at the end would come a little closer to the true value, but differs from the
-function by up to two units in the last place (docs/oracles.md).
+rounded; sums run in float32. Rounding once at the end would come a little closer to the true value, but differs from
+the function by up to two units in the last place (docs/oracles.md).
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from atc_py.ops.base import Array, Attr, Call, Flags, Infer, Op, Result, declare
-from atc_py.ops.elementwise_base import FLOATS, check_dtype, fitting, vector_cost, wide
+from atc_py.ir import dims
+from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Op, Result, declare
+from atc_py.ops.elementwise_base import FLOATS, check_dtype, fitting, wide
 from atc_py.ops.shapes import axis as checked_axis
 
 _ROWS = 1 << 18
@@ -114,7 +115,14 @@ _FLAGS = Flags(deterministic=True, inplace=(0,), fp16_safe=True)
 
 def _declare(name: str, cost: int) -> Op:
     op = declare(name, inputs="input", outputs="output", attrs={"axis": Attr("int", -1)}, flags=_FLAGS)
-    op.cost(vector_cost(cost))
+
+    @op.cost
+    def work(n: Infer) -> Cost:
+        shape = n.shape(0)
+        if not shape:
+            return Cost()
+        row = dims.prod(shape[checked_axis(n.attrs["axis"], len(shape)) :])
+        return Cost(wide=cost * dims.prod(shape), row=row)  # exponentials and their sum are float32
 
     @op.infer
     def infer(n: Infer) -> Result:

@@ -15,9 +15,10 @@ import numpy as np
 
 from atc_py.ir.dims import Dim, Size, ceildiv, dmax, dmin, prod
 from atc_py.ir.types import Tensor
-from atc_py.ops.base import Array, Attr, Call, Engine, Flags, Infer, InferError, Result, Shape, declare
+from atc_py.ops.base import Array, Attr, Call, Cost, Engine, Flags, Infer, InferError, Result, Shape, declare
+from atc_py.ops.move_costs import joined_along, transposed
 from atc_py.ops.shape_values import fresh_shape, known, length, plain, same_memory, tidy
-from atc_py.ops.shapes import axes, axis, concrete, show
+from atc_py.ops.shapes import assume, axes, axis, concrete, show
 
 MOVE = Flags(recomputable=True, fp16_safe=True)
 
@@ -39,6 +40,12 @@ def _(n: Infer) -> Result:
     if data.shape is None:
         return data.with_shape(fresh_shape(n, len(n.attrs["perm"]) if n.attrs["perm"] else None, "dim"))
     return data.with_shape(tuple(data.shape[i] for i in _perm(n.attrs, len(data.shape))))
+
+
+@transpose.cost
+def _(n: Infer) -> Cost:
+    shape = n.shape(0)
+    return Cost() if shape is None else transposed(shape, _perm(n.attrs, len(shape)))
 
 
 @transpose.value
@@ -77,6 +84,8 @@ def joined(shapes: Sequence[Shape], at: int) -> Shape:
         if len(set(fixed)) > 1:
             raise InferError(f"shapes {' and '.join(map(show, shapes))} differ in axis {i}, which is not joined")
         out.append(fixed[0] if fixed else dims[0])
+        for d in dims:
+            assume(d, out[-1])
     return tuple(out)
 
 
@@ -98,6 +107,12 @@ def _(n: Infer) -> Result:
     if len(shapes) < len(tensors):
         out[at] = n.fresh(f"dim{at}")
     return tensors[0].with_shape(tuple(out))
+
+
+@concat.cost
+def _(n: Infer) -> Cost:
+    shapes = [s for i in range(len(n.types)) if (s := n.shape(i)) is not None]
+    return joined_along(shapes, axis(n.attrs["axis"], len(shapes[0]))) if shapes else Cost()
 
 
 @concat.value
@@ -173,6 +188,15 @@ def _cuts(x: Array, at: int, sizes: Sequence[int]) -> list[Array]:
     return [x[(slice(None),) * at + (slice(end - size, end),)] for size, end in zip(sizes, ends)]
 
 
+@split.cost
+def _(n: Infer) -> Cost:
+    shape = n.shape(0)
+    if shape is None or (n.has(1) and n.ints(1) is None):
+        return Cost()
+    at = axis(n.attrs["axis"], len(shape))
+    return joined_along([(*shape[:at], size, *shape[at + 1 :]) for size in _parts(n, shape[at])], at)
+
+
 @split.value
 def _(n: Infer) -> Sequence[Array | None] | None:
     values, sizes = known(n, 0), concrete(n, 1)
@@ -232,6 +256,11 @@ def _(n: Infer) -> Result:
     return n.tensor(0).with_shape((batch, _divided(c, b * b, "channel count"), h * b, w * b))
 
 
+@depth_to_space.cost
+def _(n: Infer) -> Cost:
+    return Cost(run=1)  # neighbours of a row come from different channels
+
+
 @depth_to_space.kernel
 def _(call: Call, x: Array) -> Array:
     b = call.attrs["blocksize"]
@@ -252,6 +281,11 @@ def _(n: Infer) -> Result:
         return n.tensor(0).with_shape(fresh_shape(n, 4, "dim"))
     batch, c, h, w = shape
     return n.tensor(0).with_shape((batch, c * (b * b), _divided(h, b, "height"), _divided(w, b, "width")))
+
+
+@space_to_depth.cost
+def _(n: Infer) -> Cost:
+    return Cost(run=1)
 
 
 @space_to_depth.kernel
@@ -281,6 +315,12 @@ def _(n: Infer) -> Result:
     if data.shape is not None and len(data.shape) < 2:
         raise InferError(f"ReverseSequence takes rank 2 and more, but the input has shape {show(data.shape)}")
     return data
+
+
+@reverse_sequence.cost
+def _(n: Infer) -> Cost:
+    shape = n.shape(0)
+    return Cost() if shape is None else Cost(run=prod(shape[2:]))
 
 
 @reverse_sequence.kernel

@@ -18,6 +18,7 @@ from typing import Any
 
 from atc_py.ir.dims import Dim, Size, ceildiv, dmax, dmin
 from atc_py.ops.base import Attr, InferError, Shape
+from atc_py.ops.shapes import assume
 
 AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
@@ -109,6 +110,8 @@ def window(attrs: Mapping[str, Any], spatial: Shape, kernel: Shape, *, ceil: boo
     else:
         pads = per_axis(attrs, "pads", 2 * rank, 0) if auto == "NOTSET" else (0,) * (2 * rank)
         before, after = pads[:rank], pads[rank:]
+        for size, first, last, taken in zip(spatial, before, after, reach):
+            assume(size + first + last, taken, ">=", f"the window of {taken} to fit into {size + first + last}")
         positions = _ceil_positions if ceil else _floor_positions
         out = tuple(positions(*axis) for axis in zip(spatial, before, after, reach, strides))
     for axis, size in enumerate(out):

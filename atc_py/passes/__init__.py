@@ -1,7 +1,7 @@
 """Rewrites of graphs: `optimize` makes the canonical graph, `lower` the target's."""
 
 from atc_py.passes.base import Decline, LowerOptions, OptimizeOptions, Outcome, Pass, PassContext
-from atc_py.passes.pipeline import LOWER, OPTIMIZE, lower, optimize, pass_names
+from atc_py.passes.pipeline import LOWER, OPTIMIZE, check_options, lower, optimize, pass_names
 from atc_py.passes.report import Report, Row
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "PassContext",
     "Report",
     "Row",
+    "check_options",
     "lower",
     "optimize",
     "pass_names",

@@ -1,9 +1,11 @@
 """Activations that exporters write in pieces become one operator again.
 
-    x · sigmoid(x)                             →    Swish(x)
+    x · sigmoid(a·x)                           →    Swish(x; a)
     x · hard_sigmoid(x; 1/6, 1/2)              →    HardSwish(x)
     x · clip(x + 3, 0, 6) / 6                  →    HardSwish(x)
     x / 2 · (1 + erf(x / √2))                  →    Gelu(x)
+    x / 2 · (1 + tanh(√(2/π)(x + 0.044715x³))) →    Gelu(x; tanh)           also as x·√(2/π)(1 + 0.044715x²)
+    x · tanh(softplus(x))                      →    Mish(x)                 also with log(1 + exp(x))
 
 Each is a product of x, of a gate that x passes through, and of a number. A product is collected over Mul and over Div
 by a constant, in any order and nesting:
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import isclose, sqrt
+from math import isclose, pi, sqrt
 
 from atc_py.ir.graph import Graph, Node
 from atc_py.ir.types import DType
@@ -26,7 +28,7 @@ from atc_py.passes.known import given, same_types, uniform
 from atc_py.passes.lineage import Lineage
 
 RULE = "activations"
-MOST_FACTORS = 4
+MOST_FACTORS = 5
 """Factors of the longest product that is looked into."""
 
 
@@ -127,7 +129,33 @@ def _gate(graph: Graph, value: int, x: int) -> _Gate | None:
 
 
 def _sigmoid(graph: Graph, node: Node, x: int) -> _Gate | None:
-    return _Gate("Swish", {"alpha": 1.0}, 1.0, [node]) if node.inputs[0] == x else None
+    """sigmoid(a·x)"""
+    if node.inputs[0] == x:
+        return _Gate("Swish", {"alpha": 1.0}, 1.0, [node])
+    inner = _multiple(graph, node.inputs[0], x)
+    return None if inner is None else _Gate("Swish", {"alpha": inner.scale}, 1.0, [node, *inner.nodes])
+
+
+def _multiple(graph: Graph, value: int, x: int) -> _Product | None:
+    """The value as a number times x."""
+    node = graph.producer(value)
+    product = _product(graph, node) if node.op in ("Mul", "Div") else None
+    return product if product is not None and product.factors == [x] else None
+
+
+def _tanh(graph: Graph, node: Node, x: int) -> _Gate | None:
+    """tanh(softplus(x)); where exp(x) overflows, the logarithm of 1 + ∞ gives the same limit"""
+    inner = graph.producer(node.inputs[0])
+    if inner.op == "Softplus" and inner.inputs[0] == x:
+        return _Gate("Mish", {}, 1.0, [node, inner])
+    shifted = graph.producer(inner.inputs[0]) if inner.op == "Log" else None
+    if shifted is None or shifted.op != "Add":
+        return None
+    for i in (0, 1):
+        exp = graph.producer(shifted.inputs[i])
+        if exp.op == "Exp" and exp.inputs[0] == x and uniform(graph.const(shifted.inputs[1 - i])) == 1:
+            return _Gate("Mish", {}, 1.0, [node, inner, shifted, exp])
+    return None
 
 
 def _hard_sigmoid(graph: Graph, node: Node, x: int) -> _Gate | None:
@@ -147,19 +175,57 @@ def _clip(graph: Graph, node: Node, x: int) -> _Gate | None:
 
 
 def _one_plus(graph: Graph, node: Node, x: int) -> _Gate | None:
-    """1 + erf(x / √2)"""
+    """1 + erf(x / √2), or 1 + tanh(√(2/π)(x + 0.044715x³))"""
     for i in (0, 1):
-        erf = graph.producer(node.inputs[i])
-        if erf.op != "Erf" or uniform(graph.const(node.inputs[1 - i])) != 1:
+        bent = graph.producer(node.inputs[i])
+        if bent.op not in ("Erf", "Tanh") or uniform(graph.const(node.inputs[1 - i])) != 1:
             continue
-        inner = graph.producer(erf.inputs[0])
-        if inner.op not in ("Mul", "Div"):
+        if bent.op == "Tanh":
+            return _gelu_tanh(graph, node, bent, x)
+        inner = _multiple(graph, bent.inputs[0], x)
+        if inner is not None and isclose(inner.scale, sqrt(0.5), rel_tol=_tolerance(graph, x)):
+            return _Gate("Gelu", {"approximate": "none"}, 0.5, [node, bent, *inner.nodes])
+    return None
+
+
+def _gelu_tanh(graph: Graph, node: Node, tanh: Node, x: int) -> _Gate | None:
+    argument = graph.producer(tanh.inputs[0])
+    product = _product(graph, argument) if argument.op in ("Mul", "Div") else None
+    if product is None or not isclose(product.scale, sqrt(2 / pi), rel_tol=10 * _tolerance(graph, x)):
+        return None
+    # Either (x + 0.044715·x³), or x · (1 + 0.044715·x²).
+    rest = [f for f in product.factors if f != x]
+    if len(rest) != 1 or len(product.factors) > 2:
+        return None
+    outside = len(product.factors) - 1
+    total = graph.producer(rest[0])
+    cubic = _cubic(graph, total, x, 3 - outside) if total.op == "Add" else None
+    if cubic is None:
+        return None
+    return _Gate("Gelu", {"approximate": "tanh"}, 0.5, [node, tanh, *product.nodes, total, *cubic])
+
+
+def _cubic(graph: Graph, total: Node, x: int, power: int) -> list[Node] | None:
+    """The nodes of 0.044715·xᵖ in the sum xᵖ⁻² + 0.044715·xᵖ; None where it is another one."""
+    for i in (0, 1):
+        other = total.inputs[1 - i]
+        if not (other == x if power == 3 else uniform(graph.const(other)) == 1):
             continue
-        product = _product(graph, inner)
-        if product is None or product.factors != [x]:
+        term = graph.producer(total.inputs[i])
+        product = _product(graph, term) if term.op in ("Mul", "Div") else None
+        if product is None or not isclose(product.scale, 0.044715, rel_tol=10 * _tolerance(graph, x)):
             continue
-        if isclose(product.scale, sqrt(0.5), rel_tol=_tolerance(graph, x)):
-            return _Gate("Gelu", {"approximate": "none"}, 0.5, [node, erf, *product.nodes])
+        nodes, found = list(product.nodes), 0.0
+        for factor in product.factors:
+            maker = graph.producer(factor)
+            exponent = uniform(graph.const(maker.inputs[1])) if maker.op == "Pow" and maker.inputs[0] == x else None
+            if factor != x and exponent is None:
+                break
+            found += 1 if factor == x else float(exponent or 0)
+            nodes += [] if factor == x else [maker]
+        else:
+            if found == power:
+                return nodes
     return None
 
 
@@ -168,6 +234,7 @@ _GATES: dict[str, Callable[[Graph, Node, int], _Gate | None]] = {
     "HardSigmoid": _hard_sigmoid,
     "Clip": _clip,
     "Add": _one_plus,
+    "Tanh": _tanh,
 }
 
 

@@ -18,7 +18,11 @@ from atc_py.ir.graph import Graph
 from atc_py.ir.symbols import node_symbols
 from atc_py.ir.validate import validate
 from atc_py.passes.activations import recognise_activations
+from atc_py.passes.arithmetic import simplify_arithmetic
+from atc_py.passes.attention import recognise_attention
+from atc_py.passes.axes import merge_axes
 from atc_py.passes.base import LowerOptions, OptimizeOptions, Outcome, Pass, PassContext, work_nodes
+from atc_py.passes.broadcasts import delay_broadcasts
 from atc_py.passes.casts import merge_casts
 from atc_py.passes.cse import merge_common
 from atc_py.passes.dead_code import remove_dead_code
@@ -26,24 +30,51 @@ from atc_py.passes.engines import assign_engines
 from atc_py.passes.fold_affine import fold_affine
 from atc_py.passes.fold_constants import fold_constants
 from atc_py.passes.fuse import fuse_tasks
+from atc_py.passes.gates import recognise_gates
+from atc_py.passes.heads import join_heads
 from atc_py.passes.identity import remove_identities
 from atc_py.passes.inline_if import inline_ifs
+from atc_py.passes.loops import simplify_loops
+from atc_py.passes.norms import recognise_norms
+from atc_py.passes.parts import merge_parts
+from atc_py.passes.pixels import recognise_pixel_shuffles
 from atc_py.passes.precision import check_mode, mark_precision
 from atc_py.passes.report import Report, Row
 from atc_py.passes.reshapes import merge_reshapes
+from atc_py.passes.rotary import recognise_rotary
+from atc_py.passes.rows import unfold_rows
+from atc_py.passes.sink_transposes import sink_transposes
 from atc_py.passes.transposes import merge_transposes
 from atc_py.target import Target
 
 OPTIMIZE: tuple[Pass, ...] = (
     Pass("dead_code", remove_dead_code, 0, "what reaches no output goes"),
     Pass("inline_if", inline_ifs, 1, "an If with a constant condition becomes its branch"),
+    Pass("loops", simplify_loops, 1, "loops that count have no condition; loops that never run go"),
     Pass("identity", remove_identities, 1, "nodes that change nothing go"),
     Pass("fold_constants", fold_constants, 1, "operators over constants are computed now"),
     Pass("casts", merge_casts, 1, "chains of casts that lose nothing become one"),
     Pass("transposes", merge_transposes, 1, "consecutive transposes become one, or none"),
     Pass("reshapes", merge_reshapes, 1, "chains of Reshape, Squeeze, Unsqueeze and Flatten become one Reshape"),
+    Pass("axes", merge_axes, 1, "a Transpose between two Reshapes moves the axes that it means"),
+    Pass("pixels", recognise_pixel_shuffles, 1, "Reshape, Transpose, Reshape that shuffle pixels become one operator"),
+    Pass(
+        "parts",
+        merge_parts,
+        1,
+        "chains of Slice, Split, Concat and Pad become one, or none",
+    ),
+    Pass("broadcasts", delay_broadcasts, 2, "Expands and Reshapes wait until after elementwise operators"),
+    Pass("arithmetic", simplify_arithmetic, 1, "arithmetic with constants takes one form"),
     Pass("cse", merge_common, 1, "nodes that compute the same thing become one"),
+    Pass("norms", recognise_norms, 2, "normalizations written in pieces become one operator"),
+    Pass("rotary", recognise_rotary, 2, "rotary position embeddings written in pieces become one operator"),
+    Pass("attention", recognise_attention, 2, "attention written in pieces becomes one operator"),
+    Pass("heads", join_heads, 2, "attention reads its heads side by side, without a Transpose"),
+    Pass("rows", unfold_rows, 2, "matrix products of rows need no Reshape around them"),
+    Pass("sink_transposes", sink_transposes, 2, "transposes move down to where they meet their inverse"),
     Pass("activations", recognise_activations, 2, "activations written in pieces become one operator"),
+    Pass("gates", recognise_gates, 2, "sigmoids, rectifiers and softmax written in pieces become one operator"),
     Pass("fold_affine", fold_affine, 2, "BatchNorm and per-channel constants go into the weights before them"),
 )
 
@@ -68,6 +99,12 @@ def lower(graph: Graph, target: Target, options: LowerOptions | None = None) -> 
     options = options or LowerOptions()
     check_mode(options.precision_mode)
     return _run("lower", LOWER, PassContext(options, graph, target))
+
+
+def check_options(optimizing: OptimizeOptions, lowering: LowerOptions) -> None:
+    """Raise E20002 or E20003 for levels, pass names and modes that do not exist."""
+    check_mode(lowering.precision_mode)
+    _selected(OPTIMIZE, optimizing.level, optimizing.disabled)
 
 
 def pass_names() -> tuple[str, ...]:

@@ -25,7 +25,9 @@ def meets(requirement: Requirement, env: Mapping[str, int]) -> bool:
         return False
     except UnboundSymbol:
         return True
-    return left == right if requirement.equal else left >= right
+    if requirement.relation == "~":
+        return left == right or 1 in (left, right)
+    return left == right if requirement.relation == "==" else left >= right
 
 
 def violated(requirements: Sequence[Requirement], env: Mapping[str, int]) -> list[Requirement]:
@@ -53,7 +55,10 @@ def live(plan: Plan, env: Mapping[str, int]) -> Plan:
 
 
 def unmet(plan: Plan, env: Mapping[str, int]) -> list[Requirement]:
-    """Why the plan cannot be bound under `env`: requirements that always hold, and those of an If without a live branch."""
+    """Why the plan cannot be bound under `env`.
+
+    Requirements that always hold, and those of an If that would be reached and has no live branch.
+    """
     wrong = violated(plan.requirements, env)
     found = [r for r in wrong if r.branch < 0]
     dead = frozenset(r.branch for r in wrong if r.branch >= 0)

@@ -87,7 +87,8 @@ class _Encoder:
             self.rows["view_strides"] += [self.size(s) for s in a.strides or ()]
         for q in plan.requirements:
             sides = (self.size(q.left), self.size(q.right))
-            self.rows["requirements"].append((*sides, self.string(q.place), q.equal, q.branch))
+            said = (self.string(q.place), r.RELATIONS.index(q.relation), q.branch, self.string(q.why), 0)
+            self.rows["requirements"].append((*sides, *said))
         self.rows["initial"] = list(plan.initial)
         self.rows["hint"] = [(self.string(s), 0, v) for s, v in (plan.hint or {}).items()]
         self.rows["options"] = [(self.string(k), self.string(v)) for k, v in plan.options.items()]

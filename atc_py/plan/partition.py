@@ -1,11 +1,11 @@
 """The PLAN_TABLE partition: where blobs lie in WEIGHTS_DATA, and the packed plans (one a device).
 
-    8 B  "ATCPLAN1"
-    u32  blobs B          u32  plans P
-    u64  base: offset in WEIGHTS_DATA of the WEIGHTS space's byte 0
-    B × { u64 offset, u64 nbytes }          in WEIGHTS_DATA
-    P × { u64 offset, u64 nbytes }          in this partition, 8-byte aligned
-    the plans
+8 B  "ATCPLAN1"
+u32  blobs B          u32  plans P
+u64  base: offset in WEIGHTS_DATA of the WEIGHTS space's byte 0
+B × { u64 offset, u64 nbytes }          in WEIGHTS_DATA
+P × { u64 offset, u64 nbytes }          in this partition, 8-byte aligned
+the plans
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def unpack(data: memoryview, weights_nbytes: int) -> PlanPartition:
     for i, (offset, nbytes) in enumerate(places):
         limit = weights_nbytes if i < n_blobs else data.nbytes
         if offset + nbytes > limit:
-            raise _broken(_HEAD.size + _PLACE.size * i, f"has [{offset}, {offset + nbytes}) in a space of {limit} bytes")
+            cause = f"has [{offset}, {offset + nbytes}) in a space of {limit} bytes"
+            raise _broken(_HEAD.size + _PLACE.size * i, cause)
     plans = tuple(data[o : o + n] for o, n in places[n_blobs:])
     return PlanPartition(base, tuple(places[:n_blobs]), plans)
 

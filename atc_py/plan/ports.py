@@ -1,6 +1,6 @@
 """Solving symbols from the shapes that come: port types against actual shapes.
 
-    port x: float32[N, 3, 2*H, 7]     shape (2, 3, 64, 7)   →   {"N": 2, "H": 32}
+port x: float32[N, 3, 2*H, 7]     shape (2, 3, 64, 7)   →   {"N": 2, "H": 32}
 """
 
 from __future__ import annotations

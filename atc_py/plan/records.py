@@ -36,6 +36,7 @@ MAX_RANK = 64
 
 E = TypeVar("E", bound=enum.Enum)
 
+RELATIONS = ("==", ">=", "~")
 SPACES = (
     Space.WEIGHTS,
     Space.ARENA,
@@ -179,7 +180,17 @@ SECTIONS: tuple[tuple[str, np.dtype[np.void] | np.dtype[np.generic]], ...] = (
     ("aliases", np.dtype([("value", "<i4"), ("source", "<i4"), ("delta", "<i8"), ("strides", "<i4")])),
     (
         "requirements",
-        np.dtype([("left", "<i8"), ("right", "<i8"), ("place", "<u4"), ("equal", "<u4"), ("branch", "<i8")]),
+        np.dtype(
+            [
+                ("left", "<i8"),
+                ("right", "<i8"),
+                ("place", "<u4"),
+                ("relation", "<u4"),
+                ("branch", "<i8"),
+                ("why", "<u4"),
+                ("zero", "<u4"),
+            ]
+        ),
     ),
     ("initial", np.dtype([("value", "<i4"), ("buffer", "<u4")])),
     ("hint", np.dtype([("name", "<u4"), ("zero", "<u4"), ("value", "<i8")])),

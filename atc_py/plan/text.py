@@ -123,7 +123,8 @@ class _Printer:
         yield from (f"initial %{value} in {buffer}" for value, buffer in plan.initial)
         for q in plan.requirements:
             branch = "" if q.branch < 0 else f" branch {q.branch}"
-            yield f"require [{q.left}] {'==' if q.equal else '>='} [{q.right}] at {quote(q.place)}{branch}"
+            why = f" why {quote(q.why)}" if q.why else ""
+            yield f"require [{q.left}] {q.relation} [{q.right}] at {quote(q.place)}{branch}{why}"
         for a in plan.aliases:
             strides = "" if a.strides is None else f" strides [{sizes_text(a.strides)}]"
             yield f"alias %{a.value} = %{a.source} + [{a.delta}]{strides}"

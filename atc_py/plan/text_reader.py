@@ -270,9 +270,16 @@ class _Parser:
 
     def _require(self, rest: str) -> None:
         match = self._match(_REQUIRE, rest, "'[SIZE] == [SIZE] at \"NODE\"'")
-        left, relation, right, place, branch = match.groups()
+        left, relation, right, place, branch, why = match.groups()
         self.requirements.append(
-            Requirement(size(left), size(right), named(place), relation == "==", integer(branch or "-1"))
+            Requirement(
+                size(left),
+                size(right),
+                named(place),
+                relation,
+                integer(branch or "-1"),
+                named(why) if why else "",
+            )
         )
 
     # -- tasks -------------------------------------------------------------------------------------------------
@@ -422,7 +429,7 @@ _BUFFER = re.compile(
 _PORT = re.compile(rf"({STRING}) {_VALUE} in ([0-9]{{1,9}}): (.+)")
 _INITIAL = re.compile(rf"{_VALUE} in ([0-9]{{1,9}})")
 _ALIAS = re.compile(rf"{_VALUE} = {_VALUE} \+ {BRACKET}(?: strides {BRACKET})?")
-_REQUIRE = re.compile(rf"{BRACKET} (==|>=) {BRACKET} at ({STRING})(?: branch ({_INT}))?")
+_REQUIRE = re.compile(rf"{BRACKET} (==|>=|~) {BRACKET} at ({STRING})(?: branch ({_INT}))?(?: why ({STRING}))?")
 _HOST_VALUE = re.compile(r"([0-9]{1,9}) constant ([0-9]{1,9})")
 _BIND = re.compile(rf"({STRING}) output ([0-9]{{1,9}}) axis ([0-9]{{1,9}})")
 _SPACES = {s.value: s for s in Space}

@@ -258,21 +258,28 @@ class Port:
 
 @dataclass(frozen=True)
 class Requirement:
-    """What symbol values must satisfy, or the model has no meaning: `left` is at least `right`, or equals it.
+    """What symbol values must satisfy, or the model has no meaning: a relation between two sizes.
 
     `place` names the node that asks for it: a Reshape whose element counts must agree, a convolution whose output
     would have a negative size. `branch` is -1 when it always holds, else the number of the branch of an If in which it
     does: 2k for the then_branch of the k-th If of the plan (in the order of `walk`), 2k + 1 for its else_branch.
+    `relation` is `==`, `>=`, or `~` (the two sizes broadcast: equal, or one of them 1). `why` says it for people where
+    the formula would not: "the window of 7 to fit into L".
     """
 
     left: Size
     right: Size
     place: str
-    equal: bool = True
+    relation: str = "=="
     branch: int = -1
+    why: str = ""
 
     def __str__(self) -> str:
-        return f"{self.left} {'=' if self.equal else '≥'} {self.right}"
+        if self.why:
+            return self.why
+        if self.relation == "~":
+            return f"{self.left} = {self.right}, or one of them 1"
+        return f"{self.left} {'=' if self.relation == '==' else '≥'} {self.right}"
 
 
 @dataclass(frozen=True)

@@ -357,10 +357,12 @@ class _Decoder:
             self.sizes("requirements", "left"),
             self.sizes("requirements", "right"),
             self._names("requirements", "place"),
-            self.table.numbers("requirements", "equal", 0, 2),
+            self.table.numbers("requirements", "relation", 0, len(r.RELATIONS)),
             self.table.numbers("requirements", "branch", -1, 2 * self.count["regions"]),
+            self._names("requirements", "why"),
         )
-        return tuple([Requirement(a, b, self.strings[p], bool(equal), branch) for a, b, p, equal, branch in rows])
+        s = self.strings
+        return tuple([Requirement(a, b, s[p], r.RELATIONS[k], branch, s[w]) for a, b, p, k, branch, w in rows])
 
     def _aliases(self) -> tuple[Alias, ...]:
         ends = self.table.entries("aliases", "strides", "view_strides")

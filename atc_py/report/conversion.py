@@ -41,11 +41,28 @@ def conversion(figures: Mapping[str, Any], reference_nodes: Sequence[str] = ()) 
         ("weights", n.nbytes(memory["weights"])),
         ("workspace", n.nbytes(memory["workspace"])),
         ("hint", hint_text(figures["hint"])),
+        ("symbols", symbols_text(figures["symbols"])),
+        ("requires", ", ".join(figures["requirements"])),
         ("needs onnx", ", ".join(reference_nodes) if reference_nodes else ""),
+        ("custom ops", custom_text(figures["custom_ops"])),
         *ports_rows("input", figures["inputs"]),
         *ports_rows("output", figures["outputs"]),
     ]
     return Group(before_after, Text(), pairs(rows))
+
+
+def passes(rows: Sequence[Mapping[str, Any]], declined: bool) -> RenderableType:
+    """What each pass did; with `declined`, also what it left alone and why."""
+    body = [
+        [r["pass"], n.count(r["nodes"]["before"]), n.count(r["nodes"]["after"]), n.count(r["changed"]),
+         n.count(len(r["declined"]))]
+        for r in rows
+    ]  # fmt: skip
+    parts: list[RenderableType] = [table(["pass", ">nodes before", ">after", ">changed", ">declined"], body)]
+    reasons = [[d["node"], d["rule"], d["reason"]] for r in rows for d in r["declined"]] if declined else []
+    if reasons:
+        parts += [Text(), table(["node", "rule", "left alone because"], reasons)]
+    return Group(*parts)
 
 
 def tasks_text(figures: Mapping[str, Any]) -> str:
@@ -63,11 +80,16 @@ def arena_text(memory: Mapping[str, Any]) -> str:
     """The arena's peak against one buffer a tensor and against the lower bound."""
     arena, total, bound = memory["arena"], memory["sum_after"], memory["lower_bound"]
     text = n.nbytes(arena)
-    if total:
+    if total and arena:
         text += f", {n.percent(arena, total)} of one buffer a tensor"
     if bound:
         text += ", at the lower bound" if arena == bound else f", lower bound {n.nbytes(bound)}"
     return text
+
+
+def custom_text(modules: Mapping[str, str]) -> str:
+    """`acme::SoftCap of softcap.py`."""
+    return ", ".join(f"{name} of {module}" for name, module in modules.items())
 
 
 def hint_text(hint: Mapping[str, int] | None) -> str:
@@ -76,6 +98,15 @@ def hint_text(hint: Mapping[str, int] | None) -> str:
         return ""
     values = ", ".join(f"{name} = {value}" for name, value in hint.items())
     return f"sizes evaluated at {values or 'no symbols'}"
+
+
+def symbols_text(symbols: Mapping[str, Mapping[str, int | None]]) -> str:
+    """`N in 1–16`, of the symbols that are bounded."""
+    return ", ".join(
+        f"{name} in {r['low']}–{'∞' if r['high'] is None else r['high']}"
+        for name, r in symbols.items()
+        if r["low"] or r["high"] is not None
+    )
 
 
 def port_text(port: Mapping[str, Any]) -> str:

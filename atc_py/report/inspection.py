@@ -22,6 +22,8 @@ def overview(facts: Mapping[str, Any]) -> RenderableType:
             ("file", f"{facts['file']['path']}, {n.nbytes(facts['file']['bytes'])}"),
             ("target", f"{facts['soc_version']}, {facts['opt_level']}, precision {facts['precision_mode']}"),
             ("shapes", "static" if facts["hint"] is None else f"symbolic; {c.hint_text(facts['hint'])}"),
+            ("symbols", c.symbols_text(facts["symbols"])),
+            ("requires", ", ".join(facts["requirements"])),
             *c.ports_rows("input", facts["inputs"]),
             *c.ports_rows("output", facts["outputs"]),
             ("nodes", f"{n.count(facts['nodes']['before'])} → {n.count(facts['nodes']['after'])}"),
@@ -31,6 +33,7 @@ def overview(facts: Mapping[str, Any]) -> RenderableType:
             ("weights", n.nbytes(memory["weights"])),
             ("recompiles", "yes" if facts["canonical"] else "no, it was written with --canonical=off"),
             ("needs onnx", needs_onnx(facts["needs_onnx"])),
+            ("custom ops", c.custom_text(facts["custom_ops"])),
         ]
     )
     parts = [head, Text(), histogram(facts["op_histogram"]), Text(), partitions(facts["partitions"])]
@@ -60,7 +63,7 @@ def foreign(facts: Mapping[str, Any]) -> RenderableType:
 
 def onnx_overview(facts: Mapping[str, Any]) -> RenderableType:
     """An ONNX model."""
-    symbols = [f"{s} in {r['low']}–{'∞' if r['high'] is None else r['high']}" for s, r in facts["symbols"].items()]
+    tensors = n.plural(facts["initializers"] + facts["constants"], "tensor")
     head = pairs(
         [
             ("model", facts["name"]),
@@ -68,13 +71,20 @@ def onnx_overview(facts: Mapping[str, Any]) -> RenderableType:
             *((key.replace("_", " "), value) for key, value in facts["properties"].items()),
             *c.ports_rows("input", facts["inputs"]),
             *c.ports_rows("output", facts["outputs"]),
-            ("symbols", ", ".join(symbols)),
-            ("nodes", n.count(sum(facts["op_histogram"].values()))),
-            ("weights", f"{n.count(facts['initializers'])} tensors, {n.nbytes(facts['weights'])}"),
-            ("unsupported", "none" if facts["supported"] else ", ".join(facts["unsupported"])),
+            ("symbols", c.symbols_text(facts["symbols"])),
+            ("nodes", n.count(sum(facts["op_histogram"].values()) - facts["constants"])),
+            ("weights", f"{tensors}, {n.nbytes(facts['weights'])}"),
+            ("unsupported", _unsupported(facts)),
         ]
     )
     return Group(head, Text(), histogram(facts["op_histogram"]))
+
+
+def _unsupported(facts: Mapping[str, Any]) -> str:
+    if facts["supported"]:
+        return "none"
+    unknown = len(facts["unsupported"])
+    return f"{n.plural(unknown, 'operator')}; see below" if unknown else "the model cannot be converted; see below"
 
 
 def histogram(counts: Mapping[str, int]) -> RenderableType:

@@ -11,24 +11,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from atc_py.report import numbers as n
-from atc_py.report.screen import pairs, table, titled
+from atc_py.report.screen import indented, pairs, table, titled
 
 ROWS, COLUMNS = 24, 72
 _MARKS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
-def chart(buffers: Sequence[Mapping[str, Any]], arena: int, positions: int) -> Text:
+def chart(buffers: Sequence[Mapping[str, Any]], arena: int, positions: int, most: int = COLUMNS) -> Text:
     """The arena's buffers as letters over time (columns) and addresses (rows, the lowest at the bottom).
 
-    A cell shows the buffer that covers its middle; `·` is free.
+    A cell shows the buffer that covers its middle; `·` is free. There are at `most` so many columns.
     """
     step = 512 * max(1, -(-arena // (512 * ROWS)))
     rows = max(1, -(-arena // step))
-    columns = positions * max(1, min(8, COLUMNS // positions)) if positions <= COLUMNS else COLUMNS
+    columns = positions * max(1, min(8, most // positions)) if positions <= most else most
     grid = [["·"] * columns for _ in range(rows)]
     for number, b in enumerate(buffers):
         mark = _MARKS[number % len(_MARKS)]
@@ -43,6 +43,18 @@ def chart(buffers: Sequence[Mapping[str, Any]], arena: int, positions: int) -> T
         text.append("".join(grid[row]) + "\n")
     text.append(" " * (digits + 3) + "└" + "─" * columns + f"\n{'':{digits + 4}}task 0 … {positions - 1}", style="dim")
     return text
+
+
+class _Chart:
+    """The chart, as wide as the console lets it be."""
+
+    def __init__(self, buffers: Sequence[Mapping[str, Any]], arena: int, positions: int) -> None:
+        self._what = buffers, arena, positions
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The chart beside its addresses."""
+        addresses = len(f"0x{self._what[1]:x} │")
+        yield chart(*self._what, most=max(1, min(COLUMNS, options.max_width - addresses)))
 
 
 def _span(start: int, end: int, whole: int, cells: int) -> tuple[int, int]:
@@ -60,8 +72,8 @@ def memory_map(facts: Mapping[str, Any]) -> RenderableType:
     drawn = [b for b in arena if b["bytes"] > 0 and b["offset"] is not None]
     parts: list[RenderableType] = [spaces, Text()]
     if drawn:
-        drawn_chart = chart(drawn, facts["spaces"]["arena"], facts["positions"])
-        parts += [titled(f"arena {n.nbytes(facts['spaces']['arena'])}", drawn_chart), Text()]
+        drawn_chart = _Chart(drawn, facts["spaces"]["arena"], facts["positions"])
+        parts += [titled(f"arena {n.nbytes(facts['spaces']['arena'])}", indented(drawn_chart)), Text()]
     marks = {b["id"]: _MARKS[i % len(_MARKS)] for i, b in enumerate(drawn)}
     rows = [
         [

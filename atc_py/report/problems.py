@@ -56,11 +56,11 @@ def _problem(problem: Problem, places: Sequence[str], number: str) -> Renderable
     return Group(Padding(title, (0, 0, 0, 2), expand=False), indented)
 
 
-def warning_block(warnings: Sequence[Problem]) -> RenderableType | None:
+def warning_block(warnings: Sequence[Problem], title: str = "warnings") -> RenderableType | None:
     """Warnings, one a line; None when there are none."""
     if not warnings:
         return None
-    parts: list[RenderableType] = [Text("warnings", style="bold yellow")]
+    parts: list[RenderableType] = [Text(title, style="bold yellow")]
     for problem, places in grouped(warnings):
         where = ", ".join(p for p in places if p)
         text = f"{problem.code} {where}: {problem.cause}" if where else f"{problem.code}: {problem.cause}"

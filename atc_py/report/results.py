@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from atc_py.report import numbers as n
-from atc_py.report.screen import pairs, printable, table
+from atc_py.report.screen import indented, pairs, printable, table
 
 
 def run(facts: Mapping[str, Any]) -> RenderableType:
@@ -26,8 +26,7 @@ def run(facts: Mapping[str, Any]) -> RenderableType:
         for v in facts["outputs"]
     ]
     parts = [
-        table(["input", "dtype", "shape", "from"], inputs),
-        Text(),
+        *([table(["input", "dtype", "shape", "from"], inputs), Text()] if inputs else []),
         table(["output", "dtype", "shape", ">min", ">max", ">mean", ">std", ">NaN"], outputs),
         Text(),
         pairs([("simulation time", simulation_time(facts["simulation_time_s"])), ("arena", n.nbytes(facts["arena"]))]),
@@ -62,7 +61,7 @@ def comparison(outputs: Sequence[Mapping[str, Any]]) -> RenderableType:
     ]
     columns = ["", "output", "dtype", "shape", ">max abs", ">max rel", ">cosine", ">mismatches"]
     parts: list[RenderableType] = [table(columns, rows)]
-    parts += [Text(f"  {printable(failure(o))}") for o in outputs if not o["passed"]]
+    parts += [indented(Text(printable(failure(o)))) for o in outputs if not o["passed"]]
     return Group(*parts)
 
 
@@ -80,9 +79,12 @@ def failure(output: Mapping[str, Any]) -> str:
     return text
 
 
-def spread(name: str, own: float, oracle: str) -> str:
-    """Why more than the usual tolerance was granted."""
-    return f"output '{printable(name)}': {oracle}'s own results spread by {own:.2g} of its scale; 3 × that is tolerated"
+def spread(name: str, own: float, oracle: str, most: float) -> str:
+    """Why more than the usual tolerance was granted, or could not be."""
+    said = f"output '{printable(name)}': {oracle}'s own results spread by {own:.2g} of its scale"
+    if own > most:
+        return f"{said}: more than {most:g}, so they say nothing about others (does the model draw random numbers?)"
+    return f"{said}; 3 × that is tolerated"
 
 
 def _element(value: Any) -> str:
@@ -98,7 +100,8 @@ def divergence(found: Mapping[str, Any] | None) -> RenderableType:
         [
             ("first difference", f"tensor '{found['tensor']}'"),
             ("made by", f"{found['op_type']} '{found['node']}'"),
-            ("how far", f"max abs {n.real(found['max_abs'])}, {n.count(found['mismatches'])} mismatches"),
+            ("how far", found["reason"]),
+            ("greatest", "" if found["max_abs"] is None else f"{n.real(found['max_abs'])} apart"),
             ("note", found["note"]),
         ]
     )

@@ -1,7 +1,8 @@
 """Consoles and the house style of tables.
 
-Colours appear on a terminal only, and never under NO_COLOR. Into a pipe or a file nothing is cut off: the width is
-COLUMNS, or 120, and long cells continue on the next line.
+Colours appear on a terminal only, and never under NO_COLOR. Nothing is cut off: the width is the terminal's, in a pipe
+or a file COLUMNS or 120, and long cells continue on the next line. A table that would need columns of a few letters is
+wider than that.
 """
 
 from __future__ import annotations
@@ -9,15 +10,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import IO, TextIO, cast
+from typing import IO, Any, TextIO, cast
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 PIPE_WIDTH = 120
+NARROW = 20
+"""Columns of text are not made narrower than this (or than what they hold)."""
+INDENT = 2
 
 
 class _Trimmed:
@@ -41,14 +46,34 @@ class _Trimmed:
         return False
 
 
+class _Whole(Console):
+    """A console that cuts no line off."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; what is wider than the console stays whole."""
+        super().print(*objects, **{"crop": False, **options})
+
+
+class _Roomy:
+    """An indented body that is never laid out narrower than `least`."""
+
+    def __init__(self, body: RenderableType, least: int) -> None:
+        self._body = Padding(body, (0, 0, 0, INDENT), expand=False)
+        self._least = least + INDENT
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The body, in the console's width where that is enough."""
+        yield from console.render(self._body, options.update(width=max(options.max_width, self._least)))
+
+
 def console(stderr: bool = False) -> Console:
     """A console on standard output, or standard error, as they are now."""
     stream = sys.stderr if stderr else sys.stdout
     if stream.isatty():
-        return Console(file=stream, highlight=False, markup=False, emoji=False)
+        return _Whole(file=stream, highlight=False, markup=False, emoji=False)
     columns = os.environ.get("COLUMNS", "")
     width = max(40, int(columns)) if columns.isdecimal() and columns.isascii() else PIPE_WIDTH
-    return Console(
+    return _Whole(
         file=cast(IO[str], _Trimmed(stream)),
         width=width,
         color_system=None,
@@ -61,12 +86,18 @@ def console(stderr: bool = False) -> Console:
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> RenderableType:
     """A table. A column name that starts with `>` is right-aligned; None as a cell is shown as `–`."""
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=None, header_style="bold", show_edge=False)
-    for name in columns:
-        right = name.startswith(">")
-        grid.add_column(name.lstrip(">"), justify="right" if right else "left", overflow="fold", no_wrap=right)
-    for row in rows:
-        grid.add_row(*[cell(c) for c in row])
-    return titled(title, grid) if title else Padding(grid, (0, 0, 0, 2), expand=False)
+    cells = [[cell(c) for c in row] for row in rows]
+    least = 3 * (len(columns) - 1)
+    for k, name in enumerate(columns):
+        right, label = name.startswith(">"), name.lstrip(">")
+        longest = max((cell_len(line) for row in cells for line in row[k].plain.split("\n")), default=0)
+        width = max(longest, cell_len(label)) if right else max(cell_len(label), min(longest, NARROW))
+        grid.add_column(label, justify="right" if right else "left", overflow="fold", no_wrap=right, min_width=width)
+        least += width
+    for row in cells:
+        grid.add_row(*row)
+    body = _Roomy(grid, least)
+    return titled(title, body) if title else body
 
 
 def cell(value: object) -> Text:
@@ -84,15 +115,18 @@ def pairs(rows: Iterable[tuple[str, object]], title: str = "") -> RenderableType
     for name, value in rows:
         if value is not None and value != "":
             grid.add_row(Text(name), cell(value))
-    return titled(title, grid) if title else Padding(grid, (0, 0, 0, 2), expand=False)
+    body = indented(grid)
+    return titled(title, body) if title else body
+
+
+def indented(body: RenderableType) -> RenderableType:
+    """A body under what comes before it; the lines on which it continues are indented too."""
+    return Padding(body, (0, 0, 0, INDENT), expand=False)
 
 
 def titled(title: str, body: RenderableType) -> RenderableType:
     """A body under its title."""
-    outer = Table.grid()
-    outer.add_row(Text(title, style="bold cyan"))
-    outer.add_row(Padding(body, (0, 0, 0, 2), expand=False))
-    return outer
+    return Group(Text(title, style="bold cyan"), body)
 
 
 def printable(text: str) -> str:

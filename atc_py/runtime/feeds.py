@@ -17,7 +17,7 @@ from atc_py.errors import Problems, error
 from atc_py.ir import types
 from atc_py.ir.dims import UnboundSymbol, evaluate
 from atc_py.ir.types import DType, Tensor, Type
-from atc_py.plan.ports import solve
+from atc_py.plan.ports import show, solve
 from atc_py.plan.types import Plan, Port
 from atc_py.runtime.arrays import SUFFIXES, Array, as_meant, file_name, read_bin, read_npy, read_npz
 
@@ -69,9 +69,14 @@ def concrete_shape(
 def _shape(name: str, type_: Type, env: Mapping[str, int]) -> tuple[int, ...]:
     if isinstance(type_, Tensor) and type_.shape is not None:
         try:
-            return tuple(evaluate(d, env) for d in type_.shape)
+            shape = tuple(evaluate(d, env) for d in type_.shape)
         except UnboundSymbol as e:
             raise _undetermined(name, f"dim '{e.name}' has no value") from e
+        except ZeroDivisionError:
+            raise _undetermined(name, f"{show(type_.shape)} divides by 0") from None
+        if any(d < 0 for d in shape):
+            raise _undetermined(name, f"{show(type_.shape)} is {show(shape)} for {dict(env)}")
+        return shape
     raise _undetermined(name, "its rank is unknown")
 
 
@@ -87,10 +92,13 @@ def random_feeds(
     feeds: dict[str, Any] = {}
     for port in ports:
         type_ = port.type
-        if isinstance(type_, Tensor):
-            feeds[port.name] = _draw(type_.dtype, concrete_shape(port, env, shapes), rng)
-        else:
-            feeds[port.name] = _compound(port.name, type_, env, rng)
+        try:
+            if isinstance(type_, Tensor):
+                feeds[port.name] = _draw(type_.dtype, concrete_shape(port, env, shapes), rng)
+            else:
+                feeds[port.name] = _compound(port.name, type_, env, rng)
+        except MemoryError as e:
+            raise error("E30004", f"input '{port.name}'", f"cannot be made: {e}", "use smaller shapes") from e
     return feeds
 
 

@@ -1,7 +1,7 @@
 """`Session`: runs an OM the way `onnxruntime.InferenceSession` runs an ONNX model.
 
-    session = Session("model.om")
-    [y] = session.run(None, {"x": np.zeros((1, 3, 224, 224), np.float32)})
+session = Session("model.om")
+[y] = session.run(None, {"x": np.zeros((1, 3, 224, 224), np.float32)})
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import numpy as np
 
 from atc_py.errors import Problems, error
 from atc_py.ir.dims import Dim
-from atc_py.ir.types import Tensor, on_host
+from atc_py.ir.types import DType, Map, Tensor, Type, on_host
+from atc_py.ir.types import Sequence as SequenceType
 from atc_py.npu.device import BoundPlan, Context
 from atc_py.ops.base import scratch_nbytes
 from atc_py.plan.ports import solve
 from atc_py.plan.types import Plan, Port
+from atc_py.runtime.custom import load_custom, require_custom
 from atc_py.runtime.loader import Loaded, load
 from atc_py.runtime.values import handed_back, taken, told
 
@@ -39,12 +41,24 @@ class NodeArg:
     shape: list[int | str] | None
 
 
+_ORT_NAMES = {DType.FLOAT32: "float", DType.FLOAT64: "double", DType.STRING: "string"}
+"""Element types that onnxruntime calls by another name than numpy."""
+
+
+def _type_name(t: Type) -> str:
+    """A type as onnxruntime writes it: `tensor(float)`, `seq(tensor(int64))`, `map(int64,tensor(float))`."""
+    if isinstance(t, Tensor):
+        return f"tensor({_ORT_NAMES.get(t.dtype, t.dtype.value)})"
+    if isinstance(t, Map):
+        return f"map({_ORT_NAMES.get(t.key, t.key.value)},{_type_name(t.value)})"
+    return f"{'seq' if isinstance(t, SequenceType) else 'optional'}({_type_name(t.element)})"
+
+
 def _node_arg(port: Port) -> NodeArg:
     t = port.type
-    if not isinstance(t, Tensor):
-        return NodeArg(port.name, type(t).__name__.lower(), None)
-    shape = None if t.shape is None else [str(d) if isinstance(d, Dim) else d for d in t.shape]
-    return NodeArg(port.name, f"tensor({t.dtype.value})", shape)
+    known = isinstance(t, Tensor) and t.shape is not None
+    shape = [str(d) if isinstance(d, Dim) else d for d in t.dims] if known and isinstance(t, Tensor) else None
+    return NodeArg(port.name, _type_name(t), shape)
 
 
 @dataclass
@@ -58,14 +72,27 @@ class _Pool:
 class Session:
     """Runs one OM on the simulated NPU.
 
-    `model` is a path, bytes, or a `Loaded` file; `check="full"` also checks the weights' checksums. Sessions may be
-    used from several threads: each run takes a context of its own from a pool.
+    `model` is a path, bytes, or a `Loaded` file; `sess_options` and `providers` are accepted and ignored, for there is
+    one device; `check="full"` also checks the weights' checksums. `custom_ops` are modules that declare operators (see `atc_py.custom.load`); raises `AtcError` E40005 where the model has operators
+    that nothing declares. Sessions may be used from several threads: each run takes a context of its own from a pool.
     """
 
-    def __init__(self, model: str | Path | bytes | Loaded, *, check: str = "load") -> None:
+    def __init__(
+        self,
+        model: str | Path | bytes | bytearray | memoryview | Loaded,
+        sess_options: object = None,
+        providers: object = None,
+        *,
+        check: str = "load",
+        custom_ops: Sequence[str | Path] = (),
+    ) -> None:
+        load_custom(custom_ops)
+        if isinstance(model, (bytearray, memoryview)):
+            model = bytes(model)
         self._loaded = model if isinstance(model, Loaded) else load(model)
         if check == "full":
             self._loaded.check_weights()
+        require_custom(self.plan)
         self._pools: OrderedDict[tuple[Any, ...], _Pool] = OrderedDict()
         self._lock = threading.Lock()
         self._runs = itertools.count()
@@ -90,21 +117,58 @@ class Session:
         """The model's outputs, in order."""
         return [_node_arg(p) for p in self.plan.outputs]
 
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
-        """Run once; returns the named outputs (None: all), as fresh arrays.
+    def get_providers(self) -> list[str]:
+        """What runs the model: the simulated NPU alone."""
+        return [f"Simulated {self.plan.target}"]
 
-        Raises `AtcError` naming each wrong name, dtype or shape, with what was expected and what came.
+    def __repr__(self) -> str:
+        """The model's signature."""
+        ends = [", ".join(f"{a.name}: {a.type}{a.shape or ''}" for a in side) for side in self._ends()]
+        return f"<Session on simulated {self.plan.target}: ({ends[0]}) → ({ends[1]})>"
+
+    def _ends(self) -> tuple[list[NodeArg], list[NodeArg]]:
+        return self.get_inputs(), self.get_outputs()
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: object = None
+    ) -> list[Any]:
+        """Run once; returns the named outputs (None or none named: all), as fresh arrays.
+
+        `run_options` is accepted and ignored. Raises `AtcError` naming each wrong name, dtype or shape, with what was
+        expected and what came.
         """
         wanted = self._wanted(output_names)
-        arrays = self._feeds(feeds)
+        arrays = self._feeds(input_feed)
         pool = self._bind(self._solve(arrays))
+        results = self._run(pool, arrays, pool.bound.output_arrays())
+        return [handed_back(results[i]) if on_host(self.plan.outputs[i].type) else results[i] for i in wanted]
+
+    def run_bound(self, input_feed: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        """Run once and write the results into the caller's arrays, one for each output, where they lie.
+
+        Each array must be C-contiguous and writable and have exactly its output's dtype and shape; outputs whose shape
+        only the run knows, and those that are no tensors, cannot be bound. Raises `AtcError` E30028 otherwise.
+        """
+        arrays = self._feeds(input_feed)
+        pool = self._bind(self._solve(arrays))
+        problems = Problems()
+        for name in outputs:
+            if name not in {p.name for p in self.plan.outputs}:
+                problems.add("E30006", f"output '{name}'", "the model has no such output", "")
+        bound = [
+            _bound_output(port.name, t, outputs.get(port.name), problems)
+            for port, t in zip(self.plan.outputs, pool.bound.output_types(), strict=True)
+        ]
+        problems.raise_any()
+        self._run(pool, arrays, bound)
+
+    def _run(self, pool: _Pool, arrays: list[Any], outputs: list[Any]) -> list[Any]:
         context = self._take(pool)
         try:
-            results = context.run(arrays, pool.bound.output_arrays(), next(self._runs))
+            return context.run(arrays, outputs, next(self._runs))
         finally:
             with self._lock:
                 pool.free.append(context)
-        return [handed_back(results[i]) if on_host(self.plan.outputs[i].type) else results[i] for i in wanted]
 
     def simulator_scratch(self) -> int:
         """Bytes of scratch that the simulator's kernels have used on this thread; no figure of the NPU."""
@@ -116,7 +180,10 @@ class Session:
 
     def _wanted(self, names: Sequence[str] | None) -> list[int]:
         known = {p.name: i for i, p in enumerate(self.plan.outputs)}
-        if names is None:
+        if isinstance(names, str):
+            cause = f"output_names is the text '{names}', expected a list of names"
+            raise error("E30006", "outputs", cause, f"pass ['{names}']")
+        if not names:
             return list(range(len(self.plan.outputs)))
         problems = Problems()
         for name in names:
@@ -125,7 +192,7 @@ class Session:
         problems.raise_any()
         return [known[name] for name in names]
 
-    def _feeds(self, feeds: Mapping[str, Any]) -> list[Any]:
+    def _feeds(self, feeds: Any) -> list[Any]:
         problems = Problems()
         known = {p.name for p in self.plan.inputs}
         if not isinstance(feeds, Mapping):
@@ -163,6 +230,26 @@ class Session:
             if pool.free:
                 return pool.free.pop()
         return Context(pool.bound)
+
+
+def _bound_output(name: str, wanted: Tensor | None, given: Any, problems: Problems) -> Any:
+    """The caller's array for an output, when results can be written into it as it lies."""
+    if wanted is None:
+        cause = "is no tensor, or its shape is known only when the model has run"
+        problems.add("E30028", f"output '{name}'", cause, "use run(), which returns fresh arrays")
+        return None
+    fits = (
+        isinstance(given, np.ndarray)
+        and given.dtype == wanted.dtype.numpy
+        and given.shape == wanted.shape
+        and given.flags.c_contiguous
+        and given.flags.writeable
+    )
+    if not fits:
+        what = f"{given.dtype}{list(given.shape)}" if isinstance(given, np.ndarray) else type(given).__name__
+        cause = f"cannot be written into {what}"
+        problems.add("E30028", f"output '{name}'", cause, f"give a C-contiguous, writable array of {told(wanted)}")
+    return given
 
 
 def _list(names: Any) -> str:

@@ -1,7 +1,7 @@
 """What a caller gives for an input, as the device takes it; and what is handed back.
 
-    taken(Tensor(float32, (N, 4)), x, "input 'x'", problems)     x as a contiguous array of native float32
-    taken(Sequence(Tensor(float32, None)), [a, b], …)            a new list of such arrays
+taken(Tensor(float32, (N, 4)), x, "input 'x'", problems)     x as a contiguous array of native float32
+taken(Sequence(Tensor(float32, None)), [a, b], …)            a new list of such arrays
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def taken(type_: Type, value: Any, place: str, problems: Problems) -> Any:
     Types nest as deep as the file allows, which is not deep.
     """
     if isinstance(type_, Tensor):
-        return _strings(value, place, problems) if type_.dtype is DType.STRING else _array(type_, value, place, problems)
+        return (
+            _strings(value, place, problems) if type_.dtype is DType.STRING else _array(type_, value, place, problems)
+        )
     if isinstance(type_, Optional):
         return None if value is None else taken(type_.element, value, place, problems)
     if isinstance(type_, Map):
@@ -64,7 +66,9 @@ def _array(type_: Tensor, value: Any, place: str, problems: Problems) -> Any:
         cast = f"convert it: x.astype('{type_.dtype.value}')"
         return _wrong(place, f"has dtype {array.dtype}, expected {type_.dtype.value}", cast, problems)
     # Copies only what is not in native byte order, C order and aligned.
-    return np.require(array, meant, ["C", "A"]).reshape(array.shape)
+    view = np.require(array, meant, ["C", "A"]).reshape(array.shape).view()
+    view.flags.writeable = False  # no plan may write into the caller's arrays, not even a damaged one
+    return view
 
 
 def _strings(value: Any, place: str, problems: Problems) -> Any:
@@ -96,7 +100,7 @@ def _map(type_: Map, value: Any, place: str, problems: Problems) -> Any:
 
 def _number(type_: Type, value: Any) -> Any:
     """A Python number as an array of the element type, which it does not have itself; all else as it is."""
-    if not isinstance(type_, Tensor) or isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not isinstance(type_, Tensor) or isinstance(value, (bool, np.generic)) or not isinstance(value, (int, float)):
         return value
     fits = type_.dtype.is_float or (type_.dtype.is_int and isinstance(value, int))
     return np.asarray(value, type_.dtype.numpy) if fits else value

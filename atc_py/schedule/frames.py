@@ -5,8 +5,8 @@
     position   0      1        2       3       4        5
     step       Conv   If: in   Relu    Neg     If: out  Add
 
-A step is a task, or a region: a node with bodies, which enters at `start`, leaves at `end`, and has its bodies' steps in
-between. Values get one number for the whole plan: `frame.vid(value)`. Nodes that only rename bytes are no steps.
+A step is a task, or a region: a node with bodies, which enters at `start`, leaves at `end`, and has its bodies' steps
+in between. Values get one number for the whole plan: `frame.vid(value)`. Nodes that only rename bytes are no steps.
 """
 
 from __future__ import annotations
@@ -84,14 +84,11 @@ def insert_copies(graph: Graph) -> None:
 
     Bodies too: what leaves a body must be made in it.
     """
-    for inner in list(graph.walk()):
-        if not any(n.op == "Fused" and inner in n.subgraphs.values() for n in _owners(graph)):
+    graphs = list(graph.walk())
+    fused = {id(s) for g in graphs for n in g.nodes.values() if n.op == "Fused" for s in n.subgraphs.values()}
+    for inner in graphs:
+        if id(inner) not in fused:
             _insert_copies(inner)
-
-
-def _owners(graph: Graph) -> Iterator[Node]:
-    for inner in graph.walk():
-        yield from (n for n in inner.nodes.values() if n.subgraphs)
 
 
 def _insert_copies(graph: Graph) -> None:

@@ -2,7 +2,8 @@
 
 What the user gives stands. Otherwise a batch (axis 0 of an input) is 1 and any other symbol 16, clipped to its range.
 Where the model then has no meaning (a requirement is violated: a height that must be 48, a signal shorter than its
-window), the symbols of the violated requirements are tried at other sizes, alone and in pairs, in a fixed order.
+window), the symbols of the violated requirements are tried at other sizes, alone and in pairs, in a fixed order; then
+equalities are solved for one of their symbols and the rest is climbed to.
 
     requires (H + 15)//48 = 1, hint {N: 1, H: 16}   →   {N: 1, H: 33}: the first size tried that satisfies it
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
 
-from atc_py.ir.dims import symbols_of
+from atc_py.ir.dims import evaluate, symbols_of
 from atc_py.ir.graph import Graph, Range
 from atc_py.ir.types import Tensor
 from atc_py.plan.live import dead_branches, meets, violated
@@ -22,7 +23,8 @@ SIZES = (32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 512, 640, 768, 1024,
 """Sizes to try, smallest first, before the odd ones."""
 SMALL = (1, 2, 4, 8)
 ODD = tuple(range(1, 513))
-STEPS = 20_000
+ROUNDS = 8
+STEPS = 4_000
 """How many combinations are tried at the most."""
 
 
@@ -48,12 +50,51 @@ def fitting_hint(
 ) -> dict[str, int]:
     """The hint, with the symbols that are not `given` moved so that every requirement holds, if that can be found."""
     wrong = violated(requirements, hint)
-    names = _movable(wrong, hint, given)
-    for env in _candidates(hint, names, symbols) if wrong else ():
+    if not wrong:
+        return dict(hint)
+    for env in _candidates(hint, _movable(wrong, hint, given), symbols):
+        # Most sizes fail what was wrong, which is quickly seen.
+        if all(meets(r, env) for r in wrong) and not violated(requirements, env):
+            return env
+    for starting in (_tied(hint, requirements, symbols, given), hint):
+        env = _climbed(starting, requirements, symbols, given)
         if not violated(requirements, env):
             return env
-    env = _climbed(hint, requirements, symbols, given)
-    return dict(hint) if violated(requirements, env) else env
+    return dict(hint)
+
+
+def _tied(
+    hint: Mapping[str, int], requirements: Sequence[Requirement], symbols: Mapping[str, Range], given: Sequence[str]
+) -> dict[str, int]:
+    """The hint after each equality has been solved for one of its symbols, where it is linear in it.
+
+    What broadcasts is taken to be equal. The equalities are gone through until they hold, a bounded number of times.
+    """
+    env = dict(hint)
+    equalities = [r for r in requirements if r.relation in ("==", "~")]
+    for _ in range(ROUNDS):
+        for r in equalities:
+            if not meets(r, env):
+                _solve(env, r, symbols, given)
+        if all(meets(r, env) for r in equalities):
+            break
+    return env
+
+
+def _solve(env: dict[str, int], r: Requirement, symbols: Mapping[str, Range], given: Sequence[str]) -> None:
+    """Move one symbol of an equality so that both sides agree: the last one in which the difference is linear."""
+    for name in reversed(_movable([r], env, given)):
+        try:
+            at = [evaluate(r.left, {**env, name: k}) - evaluate(r.right, {**env, name: k}) for k in (0, 1)]
+        except ZeroDivisionError:
+            continue
+        slope = at[1] - at[0]
+        if not slope or at[0] % slope or -at[0] // slope < 0:
+            continue
+        moved = {**env, name: _clipped(-at[0] // slope, symbols[name])}
+        if meets(r, moved) and moved[name] > 0:
+            env[name] = moved[name]
+            return
 
 
 def _movable(requirements: Sequence[Requirement], hint: Mapping[str, int], given: Sequence[str]) -> list[str]:

@@ -105,6 +105,8 @@ class _Placer:
                     self._value(frame, node, i, value, targets.get(value))
                 step = frame.steps.get(node.id)
                 self.made.setdefault(vid, step.start if step else -1)
+                if step is not None and step.bodies:  # also what nobody reads is written at the region's end
+                    self.last[vid] = max(self.last[vid], step.end)
             if node.id in frame.steps and frame.steps[node.id].bodies:
                 self._region(frame, frame.steps[node.id])
 
@@ -147,7 +149,12 @@ class _Placer:
                 group.space is Space.OUTPUT and target is not None and group.index == target.index
             )
             read_here_last = max(self.last[v] for v in group.values) <= step.start
-            if in_place and read_here_last and self._read_elementwise(frame, node, source) and _same(frame.graph.type(value), frame.graph.type(node.inputs[i])):
+            if (
+                in_place
+                and read_here_last
+                and self._read_elementwise(frame, node, source)
+                and _same(frame.graph.type(value), frame.graph.type(node.inputs[i]))
+            ):
                 return source
         return None
 

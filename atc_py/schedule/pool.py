@@ -1,6 +1,6 @@
 """Buffers, constants and operands, made from places as tasks ask for them.
 
-    operand(value 7, READ)  →  Operand(value 7, buffer 3, float32[1, 64, 56, 56])     buffer 3: arena, 802,816 bytes
+operand(value 7, READ)  →  Operand(value 7, buffer 3, float32[1, 64, 56, 56])     buffer 3: arena, 802,816 bytes
 """
 
 from __future__ import annotations
@@ -119,9 +119,7 @@ class Pool:
 
     def ports(self, values: list[int], names: list[str]) -> tuple[Port, ...]:
         """Ports of the plan for inputs or outputs of the root graph."""
-        return tuple(
-            Port(name, self.places.types[v], self.buffer(v), v) for v, name in zip(values, names, strict=True)
-        )
+        return tuple(Port(name, self.places.types[v], self.buffer(v), v) for v, name in zip(values, names, strict=True))
 
 
 def is_mapped(constant: Constant) -> bool:

@@ -1,7 +1,7 @@
 """Steps become tasks and regions.
 
-A run of tasks is one `Static` region; a task that finds out a size is a `Host` step between two; a node with bodies is an
-`If`, `Loop` or `Scan` with the regions of its bodies.
+A run of tasks is one `Static` region; a task that finds out a size is a `Host` step between two; a node with bodies is
+an `If`, `Loop` or `Scan` with the regions of its bodies.
 """
 
 from __future__ import annotations

@@ -12,21 +12,27 @@ from dataclasses import dataclass, field, replace
 from atc_py.ir.graph import Graph
 from atc_py.memory import bind
 from atc_py.plan.types import Plan, Space
+from atc_py.schedule.costs import with_costs
 from atc_py.schedule.frames import insert_copies, lay_out
 from atc_py.schedule.hint import default_hint, plan_hint
 from atc_py.schedule.places import place
 from atc_py.schedule.pool import Pool
 from atc_py.schedule.regions import regions
 from atc_py.schedule.requirements import requirements
+from atc_py.target import Target
 
 
 @dataclass(frozen=True)
 class ScheduleOptions:
-    """`target` is the SoC's name; `hint` gives symbols the values at which figures are evaluated."""
+    """`target` is the SoC's name; `hint` gives symbols the values at which figures are evaluated.
+
+    With `soc`, the target itself, each task gets its cost.
+    """
 
     target: str = "Ascend310P3"
     hint: Mapping[str, int] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
+    soc: Target | None = None
 
 
 def schedule(graph: Graph, options: ScheduleOptions | None = None) -> Plan:
@@ -58,6 +64,8 @@ def schedule(graph: Graph, options: ScheduleOptions | None = None) -> Plan:
         initial=pool.initial(),
         requirements=needs,
     )
+    if options.soc is not None:
+        plan = with_costs(plan, options.soc)
     return _bound(plan) if static else plan
 
 

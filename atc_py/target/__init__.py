@@ -1,5 +1,5 @@
 """Targets: what a system on chip has, read from TOML files."""
 
-from atc_py.target.target import CubeShape, Target, load, names
+from atc_py.target.target import CubeShape, Rates, Target, load, names
 
-__all__ = ["CubeShape", "Target", "load", "names"]
+__all__ = ["CubeShape", "Rates", "Target", "load", "names"]

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
@@ -36,6 +36,32 @@ class CubeShape:
     m: int
     k: int
     n: int
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a task costs beyond the data sheet's rates; see `atc_py.target.cost`.
+
+    `cube`, `vector` and `ddr` are the shares of the nominal rates that kernels reach, `l1` and `ub` those of L2's rate
+    on the way to L1 and to and from the unified buffer. `exposed` is the share of
+    the less busy side's time that is not hidden behind the busier one. `piece_bytes` is how many bytes could have
+    been moved in the time that each separate piece of data costs. `task_us` is what launching a task costs on the
+    device, `model_us` what launching a model costs. `host_task_us` is a task that the host launches by itself,
+    `aicpu_task_us` one on AI CPU, `aicpu_per_us` how many element operations AI CPU does in a microsecond.
+    """
+
+    cube: float
+    vector: float
+    ddr: float
+    l1: float
+    ub: float
+    exposed: float
+    piece_bytes: float
+    task_us: float
+    model_us: float
+    host_task_us: float
+    aicpu_task_us: float
+    aicpu_per_us: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +89,12 @@ class Target:
     l2_write_bytes_per_cycle: int
     cube: Mapping[DType, CubeShape]
     prefers: Format
+    rates: Rates
+
+    @property
+    def vector_units(self) -> int:
+        """How many cores the vector work of a task spreads over: vector cores where the cube cores have none."""
+        return max(self.aicores, self.vector_cores)
 
     def has_cube(self, dtype: DType) -> bool:
         """Whether the cube unit multiplies this dtype itself."""
@@ -74,9 +106,13 @@ class Target:
         return tuple(tuple(v.items()) if isinstance(v, Mapping) else v for v in values)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Target) and self.key() == other.key()
+        return self is other or (isinstance(other, Target) and self.key() == other.key())
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash(self.key())
 
 
@@ -100,7 +136,23 @@ _RANGES: dict[str, dict[str, tuple[int, int]]] = {
 }
 """Tables of whole numbers: key → (smallest, largest)."""
 
-_TABLES = ("target", *_RANGES, "cube")
+_RATES: dict[str, tuple[float, float]] = {
+    "cube": (0.01, 1.0),
+    "vector": (0.01, 1.0),
+    "ddr": (0.01, 2.0),
+    "l1": (0.01, 1.0),
+    "ub": (0.01, 1.0),
+    "exposed": (0.0, 1.0),
+    "piece_bytes": (0.0, 1e6),
+    "task_us": (0.0, 1e6),
+    "model_us": (0.0, 1e6),
+    "host_task_us": (0.0, 1e6),
+    "aicpu_task_us": (0.0, 1e6),
+    "aicpu_per_us": (1.0, 1e9),
+}
+"""The table of rates: key → (smallest, largest)."""
+
+_TABLES = ("target", *_RANGES, "rates", "cube")
 _FORMATS = {"NC1HWC0": Format.NC1HWC0, "NHWC": Format.NHWC}
 
 
@@ -175,9 +227,11 @@ class _Reader:
         prefers = head.get("prefers")
         if prefers not in _FORMATS:
             self._fault("target.prefers", f"expected one of {', '.join(_FORMATS)}, found {prefers!r}")
+        rates = self._rates()
         cube = self._cube()
         self.problems.raise_any()
-        return Target(name=name, description=description, cube=cube, prefers=_FORMATS[str(prefers)], **numbers)
+        prefers = _FORMATS[str(prefers)]
+        return Target(name=name, description=description, cube=cube, prefers=prefers, rates=rates, **numbers)
 
     def _fault(self, key: str, cause: str, hint: str = "") -> None:
         self.problems.add("E20011", f"{self.place}: {key}", cause, hint)
@@ -203,6 +257,21 @@ class _Reader:
             self._fault(key, f"{value} is outside {low} to {high}")
         else:
             return value
+        return low
+
+    def _rates(self) -> Rates:
+        given = self._table("rates")
+        self._known("rates.", given, tuple(_RATES))
+        found = {key: self._number(f"rates.{key}", given.get(key), *ends) for key, ends in _RATES.items()}
+        return Rates(**found)
+
+    def _number(self, key: str, value: Any, low: float, high: float) -> float:
+        if type(value) not in (int, float):
+            self._fault(key, "the key is missing" if value is None else f"expected a number, found {value!r}")
+        elif not low <= value <= high:
+            self._fault(key, f"{value} is outside {low:g} to {high:g}")
+        else:
+            return float(value)
         return low
 
     def _text(self, key: str, value: Any) -> str:

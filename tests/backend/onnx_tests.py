@@ -31,9 +31,7 @@ CATEGORIES = ("node", "simple", "pytorch-operator", "pytorch-converted", "real")
 RANDOM = "random output: test_random_outputs.py checks dtype, shape and distribution"
 GRADIENT = "training: the operator Gradient"
 EXCLUDED: Mapping[str, str] = {
-    **{
-        f"node/test_bernoulli{kind}{form}": RANDOM for kind in ("", "_double", "_seed") for form in ("", "_expanded")
-    },
+    **{f"node/test_bernoulli{kind}{form}": RANDOM for kind in ("", "_double", "_seed") for form in ("", "_expanded")},
     "simple/test_gradient_of_add": GRADIENT,
     "simple/test_gradient_of_add_and_mul": GRADIENT,
 }
@@ -62,6 +60,7 @@ class Case:
     def load(self) -> Loaded:
         """The model and the data."""
         test = self.test
+        data: list[tuple[Values, Values]]
         if test.model is not None:
             model, data = test.model, [([_plain(v) for v in i], [_plain(v) for v in o]) for i, o in test.data_sets]
         elif test.model_dir is not None:
@@ -104,7 +103,7 @@ def _light(test: Any) -> tuple[onnx.ModelProto, list[tuple[Values, Values]]]:
 
 
 def _read(folder: str, what: str, infos: Sequence[onnx.ValueInfoProto]) -> list[Any]:
-    kinds = {
+    kinds: dict[str | None, Any] = {
         "tensor_type": onnx.TensorProto,
         "sequence_type": onnx.SequenceProto,
         "optional_type": onnx.OptionalProto,

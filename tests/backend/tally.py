@@ -1,4 +1,6 @@
-"""What came of onnx's backend tests, by form and category: printed at the end of a test run and by scripts/backend-tests.
+"""What came of onnx's backend tests, by form and category.
+
+Printed at the end of a test run, and by scripts/backend-tests, which also writes docs/backend_tests.md.
 
 As a pytest plugin it reads the names of the tests that ran: `test_plain[node/test_relu]` and
 `test_variant[symbolic-node/test_relu]`, and the property `reference` that they record.
@@ -54,15 +56,13 @@ class Tally:
     def lines(self) -> list[str]:
         """The counts as text."""
         rows = list(self.rows())
-        found = [f"{'':34}{'':20}{'passed':>8}{'failed':>8}{'excluded':>10}"]
-        for form, category, passed, failed, excluded in rows:
-            found.append(f"{FORMS[form]:38}{category:20}{passed:>4}{failed:>8}{excluded:>10}")
         plain = [r for r in rows if r[0] == "plain"]
-        if plain:
-            sums = [sum(int(r[k]) for r in plain) for k in (2, 3, 4)]
-            found.append(f"{'as onnx has them':38}{'all':20}{sums[0]:>4}{sums[1]:>8}{sums[2]:>10}")
-            found.append(self.reference_text())
-        return found
+        if len(plain) > 1:
+            passed, failed, excluded = (sum(numbers) for numbers in zip(*(r[2:] for r in plain), strict=True))
+            rows.insert(len(plain), ("plain", "all", passed, failed, excluded))
+        found = [f"{'':38}{'':18}{'passed':>8}{'failed':>8}{'excluded':>10}"]
+        found += [f"{FORMS[form]:38}{category:18}{p:>8}{f:>8}{x:>10}" for form, category, p, f, x in rows]
+        return [*found, self.reference_text()] if plain else found
 
     def reference_text(self) -> str:
         """How many tests use the reference implementation, and for what."""
@@ -79,6 +79,7 @@ def page(tally: Tally, version: str, excluded: Sequence[tuple[str, str]]) -> str
     )
     named = "\n".join(f"| `{name}` | {why} |" for name, why in excluded)
     operators = "\n".join(f"| {op} | {n} |" for op, n in sorted(tally.reference.items()))
+    table = f"\n| operator | tests |\n|---|---|\n{operators}\n" if operators else ""
     return f"""# onnx's backend tests
 
 Each test of onnx {version} is converted, written as the bytes of an OM, loaded and run on the simulated NPU, through
@@ -101,11 +102,7 @@ size; with symbols the sizes are known only when the model is run.
 ## Kernels that are onnx's reference implementation
 
 {tally.on_reference} tests, as onnx has them, run the reference implementation as an AI CPU kernel.
-{f'''
-| operator | tests |
-|---|---|
-{operators}
-''' if operators else ""}"""
+{table}"""
 
 
 def of_reports(reports: Iterable[Any]) -> Tally:

@@ -39,13 +39,13 @@ def _matmul() -> Loaded:
 
 
 @pytest.mark.parametrize(
-    ("variant", "inputs", "task", "static"),
-    [("plain", 2, "MatMul", True), ("constants", 0, "Identity", True), ("weights", 1, "MatMul", True), ("symbolic", 2, "MatMul", False)],
+    ("variant", "inputs", "multiplies", "static"),
+    [("plain", 2, True, True), ("constants", 0, False, True), ("weights", 1, True, True), ("symbolic", 2, True, False)],
 )
-def test_each_form_is_what_it_says(variant: str, inputs: int, task: str, static: bool) -> None:
+def test_each_form_is_what_it_says(variant: str, inputs: int, multiplies: bool, static: bool) -> None:
     [(form, options)] = VARIANTS[variant](_matmul())
     plan = backend.prepare(form.model, options=options).session.plan
-    assert (len(plan.inputs), [t.kernel for t in plan.tasks()], plan.static) == (inputs, [task], static)
+    assert (len(plan.inputs), "MatMul" in [t.kernel for t in plan.tasks()], plan.static) == (inputs, multiplies, static)
     run_variant(variant, _matmul())
 
 

@@ -1,9 +1,9 @@
 """The node tests in other forms that must give the same outputs.
 
-    plain       x: [2, 3], w: [3, 4]  ─ MatMul ─ y: [2, 4]
-    constants                           Const, Const ─ MatMul ─ y       everything can be folded
-    weights     x: [2, 3]                      Const ─ MatMul ─ y       what is prepared at bind time is
-    symbolic    x: [x_0, x_1], w: [w_0, w_1]         ─ MatMul ─ y       sizes are known only when it is run
+plain       x: [2, 3], w: [3, 4]  ─ MatMul ─ y: [2, 4]
+constants                           Const, Const ─ MatMul ─ y       everything can be folded
+weights     x: [2, 3]                      Const ─ MatMul ─ y       what is prepared at bind time is
+symbolic    x: [x_0, x_1], w: [w_0, w_1]         ─ MatMul ─ y       sizes are known only when it is run
 """
 
 from __future__ import annotations
@@ -136,6 +136,6 @@ def _write(graph: onnx.GraphProto, made: list[onnx.NodeProto], info: onnx.ValueI
 def _tensor(value: Any, name: str, kind: int) -> onnx.TensorProto:
     array = np.asarray(value)
     if kind == onnx.TensorProto.STRING:
-        texts = [x if isinstance(x, bytes) else str(x).encode() for x in array.flat]
+        texts: Any = [x if isinstance(x, bytes) else str(x).encode() for x in array.flat]
         return helper.make_tensor(name, kind, array.shape, texts)
     return numpy_helper.from_array(array, name)

@@ -143,3 +143,40 @@ def test_an_oracles_own_spread_is_tolerated_three_times(monkeypatch: pytest.Monk
     assert atc("check", path, "--atol", "1e-4").exit_code == 1
     error[False] = 0.003
     assert atc("check", path).exit_code == 1
+
+
+def test_an_oracle_that_contradicts_itself_is_no_measure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from atc_py.cli.oracle import Oracle
+
+    path = save(model([helper.make_node("Neg", ["x"], ["y"])], {"x": (FLOAT, [64])}, ["y"]), tmp_path / "m.onnx")
+    right = Oracle.run
+
+    def guessing(self: Oracle, names: list[str], feeds: dict[str, np.ndarray], optimized: bool = True) -> list[object]:
+        found = right(self, names, feeds, optimized)
+        return [v + np.float32(0.5 if optimized else -0.5) * np.abs(v).max() for v in found]
+
+    monkeypatch.setattr(Oracle, "run", guessing)
+    result = atc("check", path, "--json")
+    facts = valid(result.stdout, "check")
+    assert result.exit_code == 1 and not facts["passed"] and facts["oracle_spread"]["y"] > 0.05
+    assert "say nothing" in " ".join(atc("check", path).stdout.split())
+
+
+def test_an_om_of_another_model_is_told_before_anything_runs(convert: Callable[..., Path]) -> None:
+    result = atc("check", MODELS / "small_transformer.onnx", convert("small_cnn"), "--json")
+    assert codes(result) == ["E30006"]
+
+
+def test_the_first_difference_says_how_far(broken_neg: Callable[[], None], tmp_path: Path) -> None:
+    path = save(model([helper.make_node("Neg", ["x"], ["y"])], {"x": (FLOAT, [4])}, ["y"]), tmp_path / "m.onnx")
+    broken_neg()
+    first = valid(atc("check", path, "--json").stdout, "check")["first_divergence"]
+    assert first["reason"].startswith("4 of 4 elements differ") and first["max_abs"] == pytest.approx(1, abs=1e-3)
+    assert first["reason"] in " ".join(atc("check", path).stdout.split())
+
+
+@pytest.mark.parametrize("value", ["-1", "nan"])
+def test_tolerances_are_numbers_from_0(value: str) -> None:
+    for option in ("--rtol", "--atol"):
+        result = atc("check", CNN, option, value, "--json")
+        assert result.exit_code == 2 and codes(result) == ["E10001"]

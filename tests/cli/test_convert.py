@@ -267,3 +267,72 @@ def test_help_imports_no_verb_and_the_light_verbs_neither_onnx_nor_the_compiler(
         )
         done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (call, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("output", [".", "..", "made/"])
+def test_a_folder_is_no_output(output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "made").mkdir()
+    assert codes(atc("convert", CNN, "-o", output, "--json")) == ["E13001"]
+    assert [p.name for p in tmp_path.rglob("*")] == ["made"]
+
+
+def test_a_file_may_stand_beside_a_folder_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    assert atc("convert", CNN, "-o", tmp_path / "net").exit_code == 0
+    assert (tmp_path / "net.om").is_file()
+
+
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [("--dynamic_batch_size=1,2", "--input-shape"), ("--insert_op_conf=a.cfg", "AIPP"), ("--mode=1", "inspect")],
+)
+def test_options_of_atc_that_are_not_here_are_answered(option: str, instead: str, tmp_path: Path) -> None:
+    result = atc(f"--model={CNN}", f"--output={tmp_path / 'a'}", option, "--json")
+    [problem] = problems(result)
+    assert result.exit_code == 2 and option.partition("=")[0] in problem["cause"] and instead in problem["hint"]
+
+
+def test_the_log_tells_what_each_pass_did_and_left_alone(tmp_path: Path) -> None:
+    quiet = atc("convert", CNN, "-o", tmp_path / "a.om", "--json")
+    assert "fold_affine" not in quiet.stderr
+    told = atc("convert", CNN, "-o", tmp_path / "a.om", "--json", "--log", "info")
+    assert "fold_affine" in told.stderr and "left alone" not in told.stderr
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], name="conv"),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Sigmoid", ["a"], ["c"]),
+        helper.make_node("Add", ["b", "c"], ["y"]),
+    ]
+    weight = np.ones((2, 2, 1, 1), np.float32)
+    path = save(model(nodes, {"x": (FLOAT, [1, 2, 4, 4])}, ["y"], {"w": weight}), tmp_path / "m.onnx")
+    told = atc("convert", path, "-o", tmp_path / "a.om", "--json", "--log", "debug")
+    assert "left alone because" in told.stderr and "conv" in told.stderr
+    valid(told.stdout, "convert")
+
+
+def test_ranges_and_requirements_are_told_by_conversion_and_file(tmp_path: Path) -> None:
+    result = atc("convert", CNN, "-o", tmp_path / "a.om", "--input-shape", "x:1~16,3,32,32", "--json")
+    assert valid(result.stdout, "convert")["symbols"] == {"N": {"low": 1, "high": 16}}
+    assert "N in 1–16" in atc("inspect", tmp_path / "a.om").stdout
+    weight = np.ones((2, 2, 7), np.float32)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="conv")
+    path = save(model([node], {"x": (FLOAT, [1, 2, "L"])}, ["y"], {"w": weight}), tmp_path / "m.onnx")
+    figures = valid(atc("convert", path, "-o", tmp_path / "b.om", "--json").stdout, "convert")
+    assert figures["requirements"] == ["the window of 7 to fit into L"] and figures["hint"]["L"] >= 7
+    assert "the window of 7 to fit into L" in atc("inspect", tmp_path / "b.om").stdout
+
+
+@pytest.mark.parametrize(
+    ("start", "what"),
+    [(b"<!DOCTYPE html>", "web page"), (b"version https://git-lfs.github.com/spec/v1", "LFS"), (b"PK\x03\x04", "ZIP")],
+)
+def test_what_lies_in_the_place_of_a_model_is_told(start: bytes, what: str, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(start + bytes(100))
+    [problem] = problems(atc("convert", tmp_path / "m.onnx", "-o", tmp_path / "a.om", "--json"))
+    assert problem["code"] == "E16101" and what in problem["cause"]
+
+
+def test_the_precision_mode_that_keeps_dtypes_has_atcs_name_too(tmp_path: Path) -> None:
+    result = atc("convert", CNN, "-o", tmp_path / "a.om", "--precision_mode=must_keep_origin_dtype", "--json")
+    assert valid(result.stdout, "convert")["precision_mode"] == "origin"

@@ -3,8 +3,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from atc_py.ops import get
 from tests.cli.helpers import FLOAT, MODELS, atc, codes, model, save, valid
@@ -83,7 +84,7 @@ def test_unsupported_operators_of_an_onnx_file_are_listed(tmp_path: Path) -> Non
     path = save(model(nodes, {"x": (FLOAT, ["N", 2])}, ["y"]), tmp_path / "m.onnx")
     facts = valid(atc("inspect", path, "--json").stdout, "inspect")
     assert not facts["supported"] and "Foo" in facts["unsupported"][0]
-    assert facts["inputs"][0] == {"name": "x", "dtype": "float", "shape": ["N", 2]}
+    assert facts["inputs"][0] == {"name": "x", "dtype": "float32", "shape": ["N", 2]}
     assert "Foo" in atc("inspect", path).stdout
 
 
@@ -120,3 +121,34 @@ def test_damaged_onnx_files_are_errors(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(b"nothing")
     assert codes(atc("inspect", tmp_path / "m.onnx", "--json")) == ["E16101"]
     assert codes(atc("inspect", tmp_path / "none.onnx", "--json")) == ["E13000"]
+
+
+def test_parts_that_a_file_does_not_have_are_refused(tmp_path: Path) -> None:
+    from om_format import OmHeader, Partition, write_om
+    from om_format.proto.ge_ir_pb2 import ModelDef
+
+    onnx_file = MODELS / "small_cnn.onnx"
+    for part in ("--tasks", "--memory", "--weights"):
+        assert codes(atc("inspect", onnx_file, part, "--json")) == ["E10001"]
+    other = tmp_path / "other.om"
+    content = {Partition.MODEL_DEF: ModelDef(name="other").SerializeToString(), Partition.WEIGHTS_DATA: bytes(64)}
+    write_om(other, OmHeader(name="other"), content, integrity=False)
+    assert atc("inspect", other).exit_code == 0
+    for part in ("--tasks", "--memory", "--weights", "--graph"):
+        assert codes(atc("inspect", other, part, "--json")) == ["E30025"]
+
+
+def test_the_graph_of_a_model_that_cannot_be_imported_is_an_error(tmp_path: Path) -> None:
+    node = helper.make_node("Relu", ["nowhere"], ["y"])
+    path = save(model([node], {"x": (FLOAT, [2])}, ["y"]), tmp_path / "m.onnx")
+    assert "E16109" in atc("inspect", path).stdout
+    assert codes(atc("inspect", path, "--graph", "--json")) == ["E16109"]
+
+
+def test_constant_nodes_count_as_weights(tmp_path: Path) -> None:
+    value = numpy_helper.from_array(np.ones((3, 4), np.float32))
+    nodes = [helper.make_node("Constant", [], ["c"], value=value), helper.make_node("Add", ["x", "c"], ["y"])]
+    path = save(model(nodes, {"x": (FLOAT, [3, 4])}, ["y"]), tmp_path / "m.onnx")
+    facts = valid(atc("inspect", path, "--json").stdout, "inspect")
+    assert (facts["initializers"], facts["constants"], facts["weights"]) == (0, 1, 48)
+    assert "1 tensor, 48 B" in atc("inspect", path).stdout

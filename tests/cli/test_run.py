@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 
 from atc_py import Session
-from tests.cli.helpers import FLOAT, STRING, atc, codes, model, problems, save, valid
+from tests.cli.helpers import FLOAT, MODELS, STRING, atc, codes, model, problems, save, valid
 
 RNG = np.random.default_rng(7)
 
@@ -180,3 +180,28 @@ def test_contradicting_or_unknown_input_shapes(om: Path) -> None:
     assert codes(atc("run", om, "--input-shape", "x:2,3,32,32", "--json")) == ["E30001"]
     assert codes(atc("run", om, "--input-shape", "y:2", "--json")) == ["E30005"]
     assert codes(atc("run", om, "--input-shape", "x:a", "--json")) == ["E10002"]
+
+
+def test_a_failure_on_drawn_inputs_says_that_they_were_drawn(tmp_path: Path) -> None:
+    node = helper.make_node("MatMul", ["a", "b"], ["y"], name="product")
+    proto = model([node], {"a": (FLOAT, ["N", "K"]), "b": (FLOAT, ["J", "M"])}, ["y"])
+    save(proto, tmp_path / "m.onnx")
+    assert atc("convert", tmp_path / "m.onnx", "-o", tmp_path / "m.om").exit_code == 0
+    wrong = atc("run", tmp_path / "m.om", "--input-shape", "a:2,3;b:4,5", "--json")
+    [problem] = problems(wrong)
+    assert "drawn" in problem["hint"] and "a: [2, 3]" in problem["hint"] and "a:N,K;b:J,M" in problem["hint"]
+    np.savez(tmp_path / "in.npz", a=np.ones((2, 3), np.float32), b=np.ones((4, 5), np.float32))
+    [problem] = problems(atc("run", tmp_path / "m.om", "--input", tmp_path / "in.npz", "--json"))
+    assert "drawn" not in problem["hint"]
+
+
+def test_an_onnx_model_in_the_place_of_an_om_is_to_be_converted() -> None:
+    for verb in ("run", "verify"):
+        [problem] = problems(atc(verb, MODELS / "small_cnn.onnx", "--json"))
+        assert problem["code"] == "E30020" and "atc convert" in problem["hint"]
+
+
+def test_a_file_and_an_input_shape_that_contradict_are_told(template: Path, tmp_path: Path) -> None:
+    path = _npy(tmp_path / "x.npy", np.zeros((4, 3, 32, 32), np.float32))
+    assert codes(atc("run", template, "--input", path, "--input-shape", "x:1,3,32,32", "--json")) == ["E30001"]
+    assert atc("run", template, "--input", path, "--input-shape", "x:4,3,32,32").exit_code == 0

@@ -48,9 +48,7 @@ def environment(tmp_path: Path, python: str) -> subprocess.CompletedProcess[str]
     for name in ("scripts/_env.sh", "scripts/constraints.txt", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path / name)
     script = tmp_path / "scripts" / "probe"
-    script.write_text(
-        'set -euo pipefail\nsource "$(dirname "$0")/_env.sh"\nuse_environment dev\necho ready\n'
-    )
+    script.write_text('set -euo pipefail\nsource "$(dirname "$0")/_env.sh"\nuse_environment dev\necho ready\n')
     env = {**os.environ, "PYTHON": python}
     return subprocess.run(["bash", script], env=env, capture_output=True, text=True, check=False)
 

@@ -67,9 +67,7 @@ def conv_model(kernel: int, bias: int) -> ModelDef:
         conv,
         node("output", "NetOutput", ["conv:0"], [y], []),
     ]
-    return ModelDef(
-        name="conv", version=1, graph=[GraphDef(name="g", input=["data:0"], output=["conv:0"], op=ops)]
-    )
+    return ModelDef(name="conv", version=1, graph=[GraphDef(name="g", input=["data:0"], output=["conv:0"], op=ops)])
 
 
 def conv_om(*, plan: bytes = b"plan" * 30, integrity: bool = True) -> bytes:

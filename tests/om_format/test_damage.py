@@ -113,9 +113,7 @@ def test_bytes_after_the_end_are_noticed() -> None:
     assert error.code is OmErrorCode.CORRUPT and error.offset == len(OWN)
 
 
-EDITS = st.lists(
-    st.tuples(st.integers(0, len(FOREIGN) - 1), st.binary(min_size=1, max_size=8)), min_size=1, max_size=6
-)
+EDITS = st.lists(st.tuples(st.integers(0, len(FOREIGN) - 1), st.binary(min_size=1, max_size=8)), min_size=1, max_size=6)
 HEAVY = st.one_of(st.integers(0, HEADER_BYTES + 160), st.integers(0, len(FOREIGN) - 1))
 
 
@@ -161,9 +159,7 @@ def with_table(entries: list[tuple[int, int, int]], body: bytes, count: int | No
         ([(0, 0, 4), (1, 4, 4)], 9, "inside a partition table"),
     ],
 )
-def test_tables_that_contradict_the_file(
-    entries: list[tuple[int, int, int]], count: int | None, cause: str
-) -> None:
+def test_tables_that_contradict_the_file(entries: list[tuple[int, int, int]], count: int | None, cause: str) -> None:
     error = open_error(with_table(entries, b"\x0a\x01mxabcd"[:8], count))
     assert cause in error.cause and error.offset is not None
 

@@ -47,9 +47,7 @@ def test_bytes() -> None:
     assert len(value) == 53
     info = ModelInOut(inputs=(x,), dynamic_dims=((1, 2), (4,)))
     gears = struct.pack("<III", 2, 2, 1) + struct.pack("<QQQ", 1, 2, 4)
-    expected = (
-        struct.pack("<II", 0, 53) + value + struct.pack("<III", 1, 4, 0) + struct.pack("<II", 4, 36) + gears
-    )
+    expected = struct.pack("<II", 0, 53) + value + struct.pack("<III", 1, 4, 0) + struct.pack("<II", 4, 36) + gears
     assert pack_inout(info) == expected
 
 

@@ -53,9 +53,7 @@ def dtype_model(name: str, data: bytes, count: int) -> bytes:
     ]
     file = io.BytesIO()
     model = serialize(ModelDef(name=name, graph=[GraphDef(name="g", op=ops)]))
-    write_om(
-        file, OmHeader(name=name), {Partition.MODEL_DEF: model, Partition.WEIGHTS_DATA: layout.stream([data])}
-    )
+    write_om(file, OmHeader(name=name), {Partition.MODEL_DEF: model, Partition.WEIGHTS_DATA: layout.stream([data])})
     return file.getvalue()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,7 @@ def _load(path: str, proto: Any) -> Any:
     return numpy_helper.to_optional(onnx.OptionalProto.FromString(data))
 
 
-@lru_cache(maxsize=None)
+@cache
 def cases(*names: str) -> list[Case]:
     """The data sets of all node tests that consist of one node of one of the operators."""
     import os

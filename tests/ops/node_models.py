@@ -76,9 +76,7 @@ def type_of(value: Any, proto: onnx.TypeProto | None = None) -> Type | None:
     """The type of a value; of an empty one, what the model says."""
     if proto is not None and proto.HasField("optional_type"):
         return Optional(
-            _declared(proto.optional_type.elem_type)
-            if value is None
-            else type_of(value) or Tensor(DType.FLOAT32, ())
+            _declared(proto.optional_type.elem_type) if value is None else type_of(value) or Tensor(DType.FLOAT32, ())
         )
     if value is None:
         return None
@@ -88,11 +86,7 @@ def type_of(value: Any, proto: onnx.TypeProto | None = None) -> Type | None:
             return _declared(proto)
         same = all(type_of(v) == first for v in value)
         return SequenceType(
-            first
-            if same
-            else Tensor(first.dtype, None)
-            if isinstance(first, Tensor)
-            else Tensor(DType.FLOAT32, None)
+            first if same else Tensor(first.dtype, None) if isinstance(first, Tensor) else Tensor(DType.FLOAT32, None)
         )
     array = np.asarray(value)
     return Tensor(DType.of(array.dtype), tuple(array.shape))

@@ -223,6 +223,27 @@ def test_dropout_draws_by_its_key_and_keeps_the_mean() -> None:
     assert abs(a.mean() - 1) < 0.02
 
 
+def test_dropout_with_a_seed_draws_the_mask_of_onnx_s_tests() -> None:
+    op = REGISTRY["Dropout"]
+    assert op.kernel_fn is not None
+    x = np.ones((3, 4, 5), np.float32)
+    wanted = np.random.RandomState(0).uniform(0, 1, x.shape) >= 0.75
+    for run_number in (0, 1):
+        call = Call({"seed": 0}, (), (None, None), key=(1, 2, run_number))
+        _, mask = op.kernel_fn(call, x, np.array(0.75, np.float32), np.array(True))
+        np.testing.assert_array_equal(mask, wanted)
+
+
+def test_random_operators_with_a_seed_differ_by_run_and_by_seed() -> None:
+    draws = [
+        Call({"seed": seed}, key=(0, 2, execution)).random().random(64)
+        for seed, execution in ((1.5, 0), (1.5, 1), (2.5, 0), (1.5, 1 << 64), (None, 0))
+    ]
+    assert len({d.tobytes() for d in draws}) == len(draws)
+    # The streams of two executions do not overlap: no number of one is in the other.
+    assert not set(draws[0].tolist()) & set(draws[1].tolist())
+
+
 def test_types() -> None:
     n_dim = symbol("N")
     t = Tensor(DType.FLOAT32, (n_dim, 4))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from atc_py.errors import AtcError
 from tests.ops.one_node import agree, expected, model, ours, same
 
 RNG = np.random.default_rng(5)
@@ -233,3 +234,15 @@ def test_tree_ensemble() -> None:
     same(ours(model("ai.onnx.ml::TreeEnsemble", [x], attrs, version=5), {"x0": x}), want)
     half = x.astype(np.float16)
     same(ours(model("ai.onnx.ml::TreeEnsemble", [half], attrs, version=5), {"x0": half}), [want[0].astype(np.float16)])
+
+
+def test_trees_that_do_not_fit_together_are_refused() -> None:
+    given = forest(2, 2, MODES[:1], "target", [0]) | {"n_targets": 1}
+    op = "ai.onnx.ml::TreeEnsembleRegressor"
+    with pytest.raises(AtcError, match="differ in length"):
+        ours(model(op, [X], given | {"nodes_modes": given["nodes_modes"][:-1]}), {"x0": X})
+    with pytest.raises(AtcError, match="the trees look at 4 features, but the input has 2"):
+        ours(model(op, [X[:, :2]], given), {"x0": X[:, :2]})
+    with pytest.raises(AtcError, match="does not have"):
+        away = [v + 90 if v else 0 for v in given["nodes_truenodeids"]]
+        ours(model(op, [X], given | {"nodes_truenodeids": away}), {"x0": X})

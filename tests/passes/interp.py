@@ -106,7 +106,16 @@ def _run(graph: Graph, node: Node, given: list[Any], env: dict[str, int]) -> lis
     bodies = {n: (lambda args, g=g: interpret(g, args, env)) for n, g in node.subgraphs.items()}
     if bodies:
         attrs["_captures"] = node.captures
-    return run(op, attrs, given, [None] * len(node.outputs), bodies)
+    types = [_typed(graph.type(v), env) if bodies else None for v in node.outputs]
+    return run(op, attrs, given, types, bodies)
+
+
+def _typed(type_: Any, env: Mapping[str, int]) -> Any:
+    """A type with the dims that are known: what a loop gives that never runs follows from it."""
+    if not isinstance(type_, Tensor) or type_.shape is None:
+        return type_
+    known = [evaluate_dim(d, env) if all(s in env for s in symbols_of(d)) else d for d in type_.shape]
+    return type_.with_shape(tuple(known))
 
 
 def random_inputs(graph: Graph, env: Mapping[str, int] | None = None, seed: int = 0) -> list[Any]:

@@ -54,7 +54,8 @@ def test_models_compute_the_same(name: str, corpus_model: Callable[[str], Any]) 
 
     got = interpret(graph, given)
     arrays = [i for i, v in enumerate(want) if isinstance(v, np.ndarray) and v.dtype != object]
-    assert_same([got[i] for i in arrays], [want[i] for i in arrays], 1e-3, 1e-4)
+    spread = 3 * (catalog.get(name).opt_rel_diff or 0.0)  # how far an optimizer's results may lie apart: requantization
+    assert_same([got[i] for i in arrays], [want[i] for i in arrays], 1e-3, max(1e-4, spread))
     assert [repr(got[i]) for i in range(len(want)) if i not in arrays] == [
         repr(want[i]) for i in range(len(want)) if i not in arrays
     ]

@@ -232,7 +232,8 @@ def plans(draw: Any, kind: type | None = None) -> Plan:
     pieces = tuple(draw(buffers(k, len(held), n_inputs, n_outputs)) for k in range(count))
     pool = draw(st.lists(operands(count), min_size=1, max_size=4))
     some = st.sampled_from(SIZES)
-    requirement = st.builds(Requirement, some, some, NAMES, st.booleans(), st.integers(-1, 1))
+    relation = st.sampled_from(["==", ">=", "~"])
+    requirement = st.builds(Requirement, some, some, NAMES, relation, st.integers(-1, 1), NAMES)
     port = st.builds(Port, NAMES, types(), st.integers(0, count - 1), st.integers(-1, 9))
     return Plan(
         target=draw(NAMES),

@@ -95,3 +95,18 @@ def test_the_chart_stays_small() -> None:
 @pytest.mark.parametrize(("x", "text"), [(None, "–"), (0.0, "0"), (1 / 3, "0.33333"), ("inf", "inf"), (1e-9, "1e-09")])
 def test_reals_for_people(x: float | str | None, text: str) -> None:
     assert numbers.real(x) == text
+
+
+def test_a_narrow_table_keeps_its_columns_readable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    text = printed(table(["output", ">max abs", ">max rel", ">cosine"], [["probabilities", 1e-8, 2e-7, "1.0000000"]]))
+    [row] = [line for line in text.splitlines() if "probabilities" in line]
+    assert "1.0000000" in row and "output" in text
+
+
+def test_the_chart_fits_a_narrow_console(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    live = {**buffer(0, 512, 0, 9), "id": 0, "space": "arena", "values": ["a"]}
+    text = printed(memory.memory_map({"spaces": {"arena": 512}, "buffers": [live], "positions": 9}))
+    [row] = [line for line in text.splitlines() if "│" in line]
+    assert row.startswith("  0x0 │AAAA") and len(row) <= 50 and row.endswith("A")

@@ -94,7 +94,7 @@ def test_faults_name_the_key(old: str, new: str, key: str, cause: str) -> None:
 
 def test_all_faults_are_reported_at_once() -> None:
     with pytest.raises(AtcError) as e:
-        parse(text().replace("aicores = 8", "aicores = 0").replace("ub = ", "ubb = "), "t.toml")
+        parse(text().replace("aicores = 8", "aicores = 0").replace("\nub = ", "\nubb = ", 1), "t.toml")
     assert [p.place for p in e.value.problems] == ["t.toml: cores.aicores", "t.toml: buffers.ubb", "t.toml: buffers.ub"]
 
 

@@ -1,0 +1,52 @@
+"""What users of Ascend's ATC bring along: options that `atc convert` does not have, and other names of values.
+
+`atc --model=m.onnx --output=m --dynamic_batch_size=1,2,4` ends with E10001 and the hint to use --input-shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_SIZES = 'give dims that vary as -1 or low~high: --input-shape "x:-1,3,224,224"; the OM then takes any such size'
+_DTYPES = "inputs and outputs keep the model's dtypes; add a Cast to the ONNX model"
+_PASSES = "--disable-pass NAME leaves a pass out, --opt-level O0 all that are not needed"
+_TUNING = "leave it out: it steers Ascend's own kernel compiler"
+_ONNX = "leave it out: only ONNX models are read, and they carry it"
+
+INSTEAD: Mapping[str, str] = {
+    "dynamic-batch-size": _SIZES,
+    "dynamic-image-size": _SIZES,
+    "dynamic-dims": _SIZES,
+    "input-shape-range": _SIZES,
+    "input-fp16-nodes": _DTYPES,
+    "output-type": _DTYPES,
+    "precision-mode-v2": "--precision-mode origin is the one mode there is: dtypes stay as in the model",
+    "keep-dtype": "leave it out: all dtypes stay as in the model",
+    "modify-mixlist": "leave it out: all dtypes stay as in the model",
+    "insert-op-conf": "AIPP is not there: preprocess the inputs, or make it a part of the ONNX model",
+    "fusion-switch-file": _PASSES,
+    "disable-reuse-memory": "leave it out: the plan is proved; 'atc inspect --memory' shows what shares memory",
+    "mode": "'atc inspect' shows a model or OM, 'atc inspect --json' as JSON",
+    "om": "'atc inspect MODEL.om --json' shows an OM as JSON",
+    "weight": _ONNX,
+    "domi": _ONNX,
+    "singleop": "make it an ONNX model of one node",
+    "op-name-map": _ONNX,
+    "auto-tune-mode": _TUNING,
+    "aicore-num": _TUNING,
+    "core-type": _TUNING,
+    "buffer-optimize": _TUNING,
+    "op-select-implmode": _TUNING,
+    "optypelist-for-implmode": _TUNING,
+    "op-precision-mode": _TUNING,
+    "op-compiler-cache-dir": _TUNING,
+    "op-compiler-cache-mode": _TUNING,
+    "op-debug-level": _TUNING,
+    "debug-dir": _TUNING,
+    "enable-small-channel": _TUNING,
+    "virtual-type": "leave it out: there is no device that could be shared",
+}
+"""Option (hyphens, without the leading ones) → hint."""
+
+PRECISION_MODES: Mapping[str, str] = {"must_keep_origin_dtype": "origin"}
+"""ATC's older names of precision modes → the names of `--precision-mode`."""

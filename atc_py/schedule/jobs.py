@@ -1,0 +1,354 @@
+"""Tasks as the clock sees them: an operator's work and the buffers that it touches, from a graph or from a plan.
+
+    Conv(x, W, b) ─ Relu, one task of a plan      Job(work: one product, 2 vector operations an element; reads x, W, b;
+                                                  writes y)
+    Reshape                                       no job: it moves nothing
+    Loop of 12 trips around three tasks           three jobs, 12 times each
+
+A symbol takes its value from the hint; one that only the run time knows counts as 16, unless its range is smaller, and
+so do the trips of a loop that ends by its condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+from atc_py.ir.dims import DimOverflow, Size
+from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node, Range
+from atc_py.ir.types import DType, Tensor, Type, on_host
+from atc_py.ops.base import Array, Cost, Infer, InferError, Op
+from atc_py.ops.build import known_value, lookup
+from atc_py.plan.types import Host, If, Loop, Operand, Plan, Region, Scan, Space, Static, Task
+from atc_py.schedule.frames import REGIONS, is_alias, roots
+from atc_py.target.cost import Work, evaluated, work_of
+
+UNKNOWN = 16
+"""The size that a symbol counts with when only the run time knows it."""
+TRIPS = 1 << 20
+"""A loop with a higher limit than this ends by its condition."""
+HALF = {DType.FLOAT32: DType.FLOAT16}
+"""Element types that count as others under `--precision-mode fp16`."""
+
+
+@dataclass(frozen=True)
+class Touch:
+    """A buffer that a job reads or writes, and how many bytes of it.
+
+    `constant`: weights. `stored`: it has a storage format. `narrowed`: its dtype counts as one of half the width.
+    `partial`: only a part of it is read.
+    """
+
+    key: Hashable
+    nbytes: int
+    shape: tuple[int, ...] = ()
+    floating: bool = True
+    constant: bool = False
+    stored: bool = False
+    narrowed: bool = False
+    partial: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """One task for the clock: `times` executions of `work`, which read and write buffers.
+
+    `kernel` is the operator, of a fused task its anchor; `elementwise` says that it maps element to element. `place`
+    says where the task is in what the jobs were made from: a node's id, or a task's number.
+    """
+
+    place: int
+    name: str
+    kernel: str
+    engine: str
+    work: Work
+    dtype: DType
+    reads: tuple[Touch, ...]
+    writes: tuple[Touch, ...]
+    times: int = 1
+    elementwise: bool = False
+
+
+@dataclass(frozen=True)
+class Program:
+    """A model for the clock: its jobs in order, and what the caller gets of it."""
+
+    jobs: tuple[Job, ...]
+    outputs: tuple[Touch, ...] = ()
+
+    def last_touches(self) -> list[list[Hashable]]:
+        """For each job the buffers that nobody needs after it: made by a job, and not what the caller gets."""
+        stay = {t.key for t in self.outputs}
+        made = {t.key for job in self.jobs for t in job.writes}
+        last: dict[Hashable, int] = {}
+        for i, job in enumerate(self.jobs):
+            for touch in job.reads + job.writes:
+                last[touch.key] = i
+        drops: list[list[Hashable]] = [[] for _ in self.jobs]
+        for key, i in last.items():
+            if key in made and key not in stay:
+                drops[i].append(key)
+        return drops
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How jobs are measured: `env` gives symbols their values; `dtypes` replaces element types (float32 by float16)."""
+
+    env: Mapping[str, int]
+    dtypes: Mapping[DType, DType] = field(default_factory=dict)
+
+    def dtype(self, type_: Tensor) -> DType:
+        """The element type that counts."""
+        return self.dtypes.get(type_.dtype, type_.dtype)
+
+    def number(self, size: Size) -> int:
+        """A size as a number."""
+        return size if type(size) is int else evaluated(size, self.env)
+
+
+def sizes_of(
+    symbols: Mapping[str, Range], hint: Mapping[str, int] | None, dtypes: Mapping[DType, DType] | None = None
+) -> Sizes:
+    """Measures under a hint."""
+    env = _Values({name: max(r.lo, UNKNOWN if r.hi is None else min(UNKNOWN, r.hi)) for name, r in symbols.items()})
+    env.update(hint or {})
+    return Sizes(env, dtypes or {})
+
+
+class _Values(dict[str, int]):
+    """The symbols' values; one that nobody has named is unknown."""
+
+    def __missing__(self, name: str) -> int:
+        return UNKNOWN
+
+
+@dataclass(frozen=True)
+class _Call:
+    """An operator with the types and values of its inputs, wherever it stands."""
+
+    op: Op
+    attrs: Mapping[str, Any]
+    types: tuple[Type | None, ...]
+    outs: tuple[Type, ...]
+    values: tuple[Array | None, ...]
+    bodies: Mapping[str, Graph]
+
+    def cost(self) -> Cost:
+        """The operator's work; nothing where a size depends on data in a way that no symbol says."""
+        n = Infer(self.types, self.op.attributes(self.attrs), len(self.outs), self.values, bodies=self.bodies)
+        try:
+            return self.op.work(n, self.outs)
+        except (InferError, DimOverflow):
+            return Cost()
+
+    def anchor(self) -> Op:
+        """The operator; of a fused task the first one of its body."""
+        if self.op.name != "Fused" or "body" not in self.bodies:
+            return self.op
+        first = next((n for n in self.bodies["body"].order() if n.op not in STRUCTURAL), None)
+        return self.op if first is None else lookup(first.op, first.attrs)
+
+    def dtype(self, sizes: Sizes) -> DType:
+        """The element type that the units work in: bytes where the left operand is bytes, else the first float."""
+        tensors = [t for t in (*self.types, *self.outs) if isinstance(t, Tensor) and t.dtype is not DType.STRING]
+        first = self.types[0] if self.types else None
+        if isinstance(first, Tensor) and first.dtype.is_int and first.dtype.itemsize == 1:
+            return sizes.dtype(first)
+        found = next((t for t in tensors if t.dtype.is_float), tensors[0] if tensors else None)
+        return DType.FLOAT32 if found is None else sizes.dtype(found)
+
+
+class _Maker:
+    """What makes jobs of calls: each buffer is measured once."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes = sizes
+        self._seen: dict[tuple[Hashable, int], Touch] = {}
+
+    def touch(self, key: Hashable, type_: Type, constant: bool = False) -> Touch:
+        """The whole of a buffer, seen as a tensor of one type."""
+        at = (key, id(type_))
+        found = self._seen.get(at)
+        if found is None:
+            found = self._seen[at] = self._measured(key, type_, constant)
+        return found
+
+    def _measured(self, key: Hashable, type_: Type, constant: bool) -> Touch:
+        if not isinstance(type_, Tensor) or type_.shape is None or on_host(type_):
+            return Touch(key, 0)
+        dtype = self.sizes.dtype(type_)
+        shape = tuple(map(self.sizes.number, type_.shape))
+        stored = type_.storage is not None
+        lain = map(self.sizes.number, replace(type_, dtype=dtype).storage_shape) if stored else shape
+        narrowed = dtype is not type_.dtype
+        return Touch(key, prod(lain) * dtype.itemsize, shape, dtype.is_float, constant, stored, narrowed)
+
+    def job(
+        self,
+        place: int,
+        name: str,
+        engine: str,
+        call: _Call,
+        inputs: Sequence[tuple[int, Touch]],
+        writes: tuple[Touch, ...],
+        times: int,
+    ) -> Job:
+        """A job; `inputs` are (input position, buffer) of what the device reads."""
+        left = inputs[0][1].nbytes if inputs and inputs[0][0] == 0 else 0
+        work, dtype = work_of(call.cost(), self.sizes.env, left), call.dtype(self.sizes)
+        reads: dict[Hashable, Touch] = {}
+        for i, touch in inputs:
+            if i in work.reads:
+                some = work.reads[i] * dtype.itemsize
+                touch = replace(touch, nbytes=min(touch.nbytes, some), partial=True)
+            reads.setdefault(touch.key, touch)
+        anchor = call.anchor()
+        plain = anchor.flags.elementwise or anchor.flags.layout_agnostic
+        return Job(place, name, anchor.name, engine, work, dtype, tuple(reads.values()), writes, times, plain)
+
+
+# --- graphs -----------------------------------------------------------------------------------------------------
+
+
+def graph_program(graph: Graph, sizes: Sizes) -> Program:
+    """The jobs of a graph, each node a task, in its order; a buffer is a value with what names its bytes too."""
+    maker = _Maker(sizes)
+    root = roots(graph, graph.order())
+    jobs = tuple(_graph_jobs(graph, maker, 1, ()))
+    return Program(jobs, tuple(maker.touch(((), root[v]), graph.type(v)) for v in graph.outputs))
+
+
+def _graph_jobs(graph: Graph, maker: _Maker, times: int, path: tuple[int, ...]) -> Iterator[Job]:
+    order = graph.order()
+    root = roots(graph, order)
+    for node in order:
+        if node.op in STRUCTURAL or is_alias(graph, node):
+            continue
+        if node.op in REGIONS:
+            name, count = _body(graph, node, maker.sizes)
+            yield from _graph_jobs(node.subgraphs[name], maker, times * count, (*path, node.id))
+        else:
+            yield _node_job(graph, node, root, maker, times, path)
+
+
+def _body(graph: Graph, node: Node, sizes: Sizes) -> tuple[str, int]:
+    """(body, how often it runs): of an If the longer branch, of a loop its body."""
+    if node.op == "If":
+        return max(sorted(node.subgraphs), key=lambda name: len(node.subgraphs[name].nodes)), 1
+    if node.op == "Loop":
+        known = None if node.inputs[0] == ABSENT else known_value(graph.const(node.inputs[0]))
+        return "body", _counted(known, sizes)
+    slices = node.attrs["num_scan_inputs"]
+    whole = graph.type(node.inputs[len(node.inputs) - node.captures - slices])
+    return "body", _slices(whole, (node.attrs.get("scan_input_axes") or (0,))[0], sizes)
+
+
+def _counted(known: Array | None, sizes: Sizes) -> int:
+    """The trips of a loop whose limit is `known`; a loop that ends by its condition counts as any unknown size does."""
+    trips = UNKNOWN if known is None or known.size != 1 else int(sizes.number(known.reshape(-1).tolist()[0]))
+    return max(1, trips) if trips <= TRIPS else UNKNOWN
+
+
+def _slices(whole: Type, axis: int, sizes: Sizes) -> int:
+    shape = whole.shape if isinstance(whole, Tensor) else None
+    return max(1, sizes.number(shape[axis])) if shape else 1
+
+
+def _node_job(
+    graph: Graph, node: Node, root: Mapping[int, int], maker: _Maker, times: int, path: tuple[int, ...]
+) -> Job:
+    op, values = lookup(node.op, node.attrs), graph.values
+    call = _Call(
+        op,
+        node.attrs,
+        tuple(None if v == ABSENT else values[v].type for v in node.inputs),
+        tuple(values[v].type for v in node.outputs),
+        tuple(None if v == ABSENT else known_value(graph.const(v)) for v in node.inputs),
+        node.subgraphs,
+    )
+    inputs = [
+        (i, maker.touch((path, root[v]), values[v].type, graph.const(root[v]) is not None))
+        for i, v in enumerate(node.inputs)
+        if v != ABSENT and i not in op.host_inputs
+    ]
+    writes = tuple(maker.touch((path, v), values[v].type) for v in node.outputs)
+    return maker.job(node.id, node.name, node.engine or op.engine.value, call, inputs, writes, times)
+
+
+# --- plans ------------------------------------------------------------------------------------------------------
+
+
+def plan_program(plan: Plan, sizes: Sizes) -> Program:
+    """The jobs of a plan's tasks, in order; a buffer is a value with what names its bytes too."""
+    root = {alias.value: alias.source for alias in plan.aliases}
+    for value in list(root):
+        while root[value] in root:
+            root[value] = root[root[value]]
+    program = _PlanJobs(plan, root, _Maker(sizes))
+    jobs = tuple(program.job(task, times) for task, times in executions(plan, sizes))
+    return Program(jobs, tuple(program.maker.touch(root.get(p.value, p.value), p.type) for p in plan.outputs))
+
+
+def executions(plan: Plan, sizes: Sizes) -> Iterator[tuple[Task, int]]:
+    """The tasks that run, in order, and how often: of an If those of the longer branch, of gears those of the first."""
+    yield from _executions(plan, plan.regions, sizes, 1)
+
+
+def _executions(plan: Plan, regions: Sequence[Region], sizes: Sizes, times: int) -> Iterator[tuple[Task, int]]:
+    for region in regions:
+        if isinstance(region, Static):
+            yield from ((task, times) for task in region.tasks)
+        elif isinstance(region, Host):
+            yield region.task, times
+        elif isinstance(region, If):
+            longer = max(region.then_branch, region.else_branch, key=_length)
+            yield from _executions(plan, longer, sizes, times)
+        elif isinstance(region, Loop):
+            yield from _executions(plan, region.body, sizes, times * _trips(plan, region, sizes))
+        elif isinstance(region, Scan):
+            whole, _, axis, _ = region.sliced[0]
+            yield from _executions(plan, region.body, sizes, times * _slices(whole.type, axis, sizes))
+        else:
+            yield from _executions(plan, region.bodies[0], sizes, times)
+
+
+def _trips(plan: Plan, region: Loop, sizes: Sizes) -> int:
+    buffer = None if region.trips is None else plan.buffers[region.trips.buffer]
+    if buffer is None or buffer.space is not Space.WEIGHTS or buffer.index < 0:
+        return UNKNOWN
+    return _counted(known_value(plan.constants[buffer.index]), sizes)
+
+
+@dataclass(frozen=True)
+class _PlanJobs:
+    """Makes the jobs of a plan's tasks; `root` has the value whose bytes another one names."""
+
+    plan: Plan
+    root: Mapping[int, int]
+    maker: _Maker
+
+    def job(self, task: Task, times: int) -> Job:
+        """The job of a task."""
+        constants = {i: self.plan.constants[number] for i, number in task.host_values.items()}
+        types = tuple(
+            Tensor(constants[i].dtype, constants[i].shape) if i in constants else None if o is None else o.type
+            for i, o in enumerate(task.inputs)
+        )
+        values = tuple(known_value(constants.get(i)) for i in range(len(types)))
+        bodies = {} if task.body is None else {"body": task.body}
+        op = lookup(task.kernel, task.attrs)
+        call = _Call(op, task.attrs, types, tuple(o.type for o in task.outputs), values, bodies)
+        inputs = [(i, self._touch(o)) for i, o in enumerate(task.inputs) if o is not None]
+        writes = tuple(map(self._touch, task.outputs))
+        return self.maker.job(task.id, task.name, task.engine, call, inputs, writes, times)
+
+    def _touch(self, operand: Operand) -> Touch:
+        constant = self.plan.buffers[operand.buffer].space is Space.WEIGHTS
+        return self.maker.touch(self.root.get(operand.value, operand.value), operand.type, constant)
+
+
+def _length(regions: Sequence[Region]) -> int:
+    return sum(len(r.tasks) if isinstance(r, Static) else 1 for r in regions)

@@ -1,0 +1,155 @@
+"""The clock: jobs from graphs and plans, the formats that it assumes, and what a model takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from atc_py import Options, compile_model, frontend
+from atc_py.ir.graph import Graph
+from atc_py.passes import lower, optimize
+from atc_py.schedule import ScheduleOptions, graph_timeline, plan_timeline, schedule
+from atc_py.schedule.formats import with_formats
+from atc_py.schedule.jobs import HALF, Program, graph_program, plan_program, sizes_of
+from atc_py.target import load
+
+P3, GENERIC = load("Ascend310P3"), load("Generic")
+
+
+def model(nodes: list[onnx.NodeProto], shape: list[int | str], weights: dict[str, list[int]]) -> onnx.ModelProto:
+    generator = np.random.default_rng(0)
+    stored = [numpy_helper.from_array(generator.random(s, np.float32), n) for n, s in weights.items()]
+    graph = helper.make_graph(
+        nodes,
+        "m",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        stored,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+
+def cnn(batch: int | str = 1) -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Flatten", ["r"], ["f"]),
+        helper.make_node("Gemm", ["f", "v"], ["y"]),
+    ]
+    return model(nodes, [batch, 3, 8, 8], {"w": [20, 3, 3, 3], "v": [1280, 10]})
+
+
+def read(proto: onnx.ModelProto) -> Graph:
+    return frontend.read(proto)
+
+
+def program(proto: onnx.ModelProto, half: bool = True) -> Program:
+    graph = read(proto)
+    return graph_program(graph, sizes_of(graph.symbols, {}, HALF if half else None))
+
+
+def test_jobs_have_the_operators_work_and_their_bytes() -> None:
+    jobs = program(cnn(), half=False).jobs
+    assert [j.kernel for j in jobs] == ["Conv", "Relu", "Gemm"], "Flatten moves nothing"
+    conv, relu, gemm = jobs
+    assert conv.work.macs == 64 * 3 * 20 * 9
+    assert [t.nbytes for t in conv.reads] == [4 * 192, 4 * 540] and [t.constant for t in conv.reads] == [False, True]
+    assert conv.writes[0].nbytes == relu.reads[0].nbytes == 4 * 1280
+    assert gemm.reads[0].key == relu.writes[0].key, "a view is its source"
+    assert [t.nbytes for t in program(cnn()).jobs[0].reads] == [2 * 192, 2 * 540]
+
+
+def test_formats_are_assumed_where_none_are_given() -> None:
+    plain = program(cnn())
+    blocked = with_formats(plain, P3)
+    assert [j.kernel for j in blocked.jobs] == ["TransData", "Conv", "Relu", "TransData", "Gemm", "TransData"]
+    convert, conv, relu, back, _, last = blocked.jobs
+    assert convert.reads[0].nbytes == 4 * 192, "the caller's float32"
+    assert convert.writes[0].nbytes == conv.reads[0].nbytes == 2 * 16 * 64, "3 channels take a block of 16"
+    assert conv.writes[0].nbytes == relu.writes[0].nbytes == 2 * 32 * 64, "20 channels take two"
+    assert back.writes[0].nbytes == 2 * 1280
+    assert last.writes[0].nbytes == 4 * 10 and blocked.outputs[0].key == last.writes[0].key
+    assert [j.kernel for j in with_formats(plain, GENERIC).jobs].count("TransData") == 2, "casts only"
+    whole = program(cnn(), half=False)
+    assert with_formats(whole, GENERIC).jobs == whole.jobs
+
+
+def test_a_plan_takes_as_long_as_its_graph() -> None:
+    graph = read(cnn())
+    optimize(graph)
+    lower(graph, P3)
+    before = graph_timeline(graph, P3)
+    plan = schedule(graph, ScheduleOptions(soc=P3))
+    timeline = plan_timeline(plan, P3)
+    assert timeline.microseconds == pytest.approx(before.microseconds)
+    costs = sum(t.cost for t in plan.tasks())
+    launch = P3.rates.model_us * P3.frequency_mhz
+    assert costs + launch == pytest.approx(timeline.cycles, abs=len(list(plan.tasks())))
+
+
+def test_time_runs_forward_on_one_stream() -> None:
+    timeline = graph_timeline(read(cnn()), P3)
+    ends = [P3.rates.model_us * P3.frequency_mhz] + [t.end for t in timeline.jobs]
+    assert [t.start for t in timeline.jobs] == ends[:-1] and timeline.cycles == ends[-1]
+    assert all(t.end > t.start for t in timeline.jobs)
+
+
+def test_the_hint_gives_symbols_their_values() -> None:
+    proto = cnn("N")
+    small, large = (
+        compile_model(proto, Options(input_hint={"N": n})).summary["predicted_latency_us"] for n in (1, 4096)
+    )
+    assert 0 < small["after"] <= small["before"]
+    assert large["after"] > 4 * small["after"]
+    graph = read(cnn(4096))
+    assert graph_timeline(graph, P3).microseconds == pytest.approx(large["before"], abs=0.1)
+
+
+def loop(trips: int | None) -> onnx.ModelProto:
+    """y = relu(relu(…x)), `trips` times (None: a limit that only the condition ends)."""
+    body = helper.make_graph(
+        [helper.make_node("Relu", ["a"], ["b"]), helper.make_node("Identity", ["cond"], ["again"])],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("cond", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("a", TensorProto.FLOAT, [1, 64]),
+        ],
+        [
+            helper.make_tensor_value_info("again", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("b", TensorProto.FLOAT, [1, 64]),
+        ],
+    )
+    proto = model([helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)], [1, 64], {})
+    limit = np.iinfo(np.int64).max if trips is None else trips
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(limit, np.int64), "n"))
+    return proto
+
+
+@pytest.mark.parametrize(("trips", "counted"), [(1, 1), (12, 12), (None, 16)])
+def test_a_loop_counts_as_often_as_it_runs(trips: int | None, counted: int) -> None:
+    graph = read(loop(trips))
+    sizes = sizes_of(graph.symbols, {})
+    jobs = [j for j in graph_program(graph, sizes).jobs if j.kernel == "Relu"]
+    assert [j.times for j in jobs] == [counted]
+    lower(graph, P3)
+    plan = schedule(graph)
+    assert {j.times for j in plan_program(plan, sizes).jobs if j.kernel == "Relu"} == {counted}
+
+
+@pytest.mark.parametrize("soc", ["Ascend310P3", "Ascend910A", "Generic"])
+def test_fusion_does_not_make_a_model_slower(soc: str) -> None:
+    latency = compile_model(cnn(), Options(soc_version=soc)).summary["predicted_latency_us"]
+    assert latency["after"] < latency["before"]
+    plain = compile_model(cnn(), Options(soc_version=soc, opt_level=0)).summary["predicted_latency_us"]
+    assert plain["after"] == pytest.approx(plain["before"], rel=0.02)
+
+
+@pytest.mark.parametrize("make", [cnn, lambda: loop(3)])
+def test_predictions_are_repeatable(make: Callable[[], onnx.ModelProto]) -> None:
+    first, second = (compile_model(make()).summary["predicted_latency_us"] for _ in range(2))
+    assert first == second
