@@ -58,12 +58,7 @@ OPTIMIZE: tuple[Pass, ...] = (
     Pass("reshapes", merge_reshapes, 1, "chains of Reshape, Squeeze, Unsqueeze and Flatten become one Reshape"),
     Pass("axes", merge_axes, 1, "a Transpose between two Reshapes moves the axes that it means"),
     Pass("pixels", recognise_pixel_shuffles, 1, "Reshape, Transpose, Reshape that shuffle pixels become one operator"),
-    Pass(
-        "parts",
-        merge_parts,
-        1,
-        "chains of Slice, Split, Concat and Pad become one, or none",
-    ),
+    Pass("parts", merge_parts, 1, "chains of Slice, Split, Concat and Pad become one, or none"),
     Pass("broadcasts", delay_broadcasts, 2, "Expands and Reshapes wait until after elementwise operators"),
     Pass("arithmetic", simplify_arithmetic, 1, "arithmetic with constants takes one form"),
     Pass("cse", merge_common, 1, "nodes that compute the same thing become one"),

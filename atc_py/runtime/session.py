@@ -73,8 +73,9 @@ class Session:
     """Runs one OM on the simulated NPU.
 
     `model` is a path, bytes, or a `Loaded` file; `sess_options` and `providers` are accepted and ignored, for there is
-    one device; `check="full"` also checks the weights' checksums. `custom_ops` are modules that declare operators (see `atc_py.custom.load`); raises `AtcError` E40005 where the model has operators
-    that nothing declares. Sessions may be used from several threads: each run takes a context of its own from a pool.
+    one device; `check="full"` also checks the weights' checksums. `custom_ops` are modules that declare operators (see
+    `atc_py.custom.load`); raises `AtcError` E40005 where the model has operators that nothing declares. Sessions may be
+    used from several threads: each run takes a context of its own from a pool.
     """
 
     def __init__(
