@@ -1,22 +1,18 @@
-"""Runs an operator's own declaration against the expected outputs of onnx's node tests.
+"""Runs an operator's own declaration against the expected outputs of a node test.
 
-`cases("Conv")` finds every node test that is one node of that operator; `check(case)` infers the output types, runs
-the kernel on the test's inputs and compares. Attributes are taken as the newest opset spells them.
+`check(case)` infers the output types, runs the kernel on the test's inputs and compares. Attributes are taken as the
+newest opset spells them; which tests are cases is said by those who call it (`elementwise_cases.cases`).
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from dataclasses import dataclass
-from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-import atc_py.ops
 from atc_py.ir.constants import blob
 from atc_py.ir.types import DType, Tensor
 from atc_py.ops.base import REGISTRY, Call, Infer, Op
@@ -36,53 +32,6 @@ class Case:
     node: onnx.NodeProto
     inputs: tuple[Any, ...]
     outputs: tuple[Any, ...]
-
-
-def families() -> None:
-    """Import every family, so that the registry is complete."""
-    for info in pkgutil.iter_modules(atc_py.ops.__path__):
-        importlib.import_module(f"atc_py.ops.{info.name}")
-
-
-@lru_cache(maxsize=1)
-def _tests() -> list[Any]:
-    from onnx.backend.test.loader import load_model_tests
-
-    return load_model_tests(kind="node")
-
-
-def _load(path: str, proto: Any) -> Any:
-    with open(path, "rb") as f:
-        data = f.read()
-    if proto.HasField("tensor_type"):
-        return numpy_helper.to_array(onnx.TensorProto.FromString(data))
-    if proto.HasField("sequence_type"):
-        return numpy_helper.to_list(onnx.SequenceProto.FromString(data))
-    return numpy_helper.to_optional(onnx.OptionalProto.FromString(data))
-
-
-@cache
-def cases(*names: str) -> list[Case]:
-    """The data sets of all node tests that consist of one node of one of the operators."""
-    import os
-
-    found = []
-    for test in _tests():
-        model = onnx.load(os.path.join(test.model_dir, "model.onnx"), load_external_data=False)
-        graph = model.graph
-        if len(graph.node) != 1 or graph.initializer or model.functions:
-            continue
-        node = graph.node[0]
-        op = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
-        if op not in names:
-            continue
-        folder = os.path.join(test.model_dir, "test_data_set_0")
-        ins = {v.name: _load(f"{folder}/input_{i}.pb", v.type) for i, v in enumerate(graph.input)}
-        outs = {v.name: _load(f"{folder}/output_{i}.pb", v.type) for i, v in enumerate(graph.output)}
-        found.append(
-            Case(test.name, op, node, tuple(ins.get(i) for i in node.input), tuple(outs.get(o) for o in node.output))
-        )
-    return found
 
 
 def attributes(op: Op, node: onnx.NodeProto) -> dict[str, Any]:
