@@ -21,7 +21,7 @@ from __future__ import annotations
 from .errors import OmError, OmErrorCode
 from .header import OmHeader
 from .inout import ModelInOut, TensorInfo, pack_inout, parse_inout
-from .messages import serialize
+from .messages import limited, serialize
 from .partitions import Partition, Section, own_name, partition_name, table_bytes
 from .reader import OmFile, OmModel, PartitionView
 from .stream import BytesLike, Payload, Stream
@@ -45,6 +45,7 @@ __all__ = [
     "TaskType",
     "TensorInfo",
     "WeightsLayout",
+    "limited",
     "own_name",
     "pack_inout",
     "parse_inout",

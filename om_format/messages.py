@@ -17,8 +17,19 @@ _MAX_BYTES: Final = (1 << 31) - 1
 def serialize(message: Message) -> bytes:
     """A message's bytes, equal for equal messages: maps are sorted by key. INVALID above protobuf's 2 GiB."""
     if message.ByteSize() > _MAX_BYTES:
-        raise invalid(f"{message.DESCRIPTOR.full_name} is larger than protobuf's 2 GiB")
+        raise _too_large(message.DESCRIPTOR.full_name)
     return message.SerializeToString(deterministic=True)
+
+
+def limited(data: bytes, name: str) -> bytes:
+    """The bytes of a message called `name`, as they are. INVALID above protobuf's 2 GiB."""
+    if len(data) > _MAX_BYTES:
+        raise _too_large(name)
+    return data
+
+
+def _too_large(name: str) -> Exception:
+    return invalid(f"{name} is larger than protobuf's 2 GiB")
 
 
 def parse(kind: type[M], data: memoryview, offset: int) -> M:

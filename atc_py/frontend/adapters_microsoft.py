@@ -206,6 +206,27 @@ def _fused_conv(d: Draft) -> list[int]:
     return [activated(d, total(d, result, given(d, 3)), a["activation"], a["activation_params"])]
 
 
+@extension(
+    f"{MS}NhwcFusedConv",
+    inputs="X W B? Z?",
+    outputs="Y",
+    attrs={**CONV_ATTRS, "activation": Attr("str", ""), "activation_params": Attr("floats", ())},
+)
+def _nhwc_fused_conv(d: Draft) -> list[int]:
+    """FusedConv with X, Z and Y [batch, height, width, channels]; W is as Conv has it."""
+    a = d.attrs
+    x = to_channels_first(d, d.inputs[0])
+    result = to_channels_last(d, one(d, "Conv", [x, d.inputs[1], given(d, 2)], {n: a[n] for n in CONV_ATTRS}))
+    return [activated(d, total(d, result, given(d, 3)), a["activation"], a["activation_params"])]
+
+
+@extension(f"{MS}NhwcConv", inputs="X W B?", outputs="Y", attrs=CONV_ATTRS)
+def _nhwc_conv(d: Draft) -> list[int]:
+    """Conv with X, Y [batch, height, width, channels] and W [out, height, width, in]."""
+    x, w = (to_channels_first(d, v) for v in d.inputs[:2])
+    return [to_channels_last(d, one(d, "Conv", [x, w, given(d, 2)], d.attrs))]
+
+
 # -- activations -------------------------------------------------------------------------------------------
 
 

@@ -231,6 +231,55 @@ def _matmul_n_bits(d: Draft) -> list[int]:
     return [total(d, one(d, "MatMul", [d.inputs[0], permuted(d, real, (1, 0))]), given(d, 5))]
 
 
+_NF4 = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+        -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634,
+        0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0)  # fmt: skip
+"""Quantiles of a normal distribution: Dettmers et al., "QLoRA" (2023), appendix E."""
+_FP4 = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 0.5, 1 / 6, 0.25)
+"""Magnitudes of the 4-bit floats of bitsandbytes; the highest bit of a code is the sign."""
+
+
+@extension(
+    f"{MS}MatMulBnb4",
+    inputs="A B absmax",
+    outputs="Y",
+    attrs={
+        "K": Attr("int"),
+        "N": Attr("int"),
+        "block_size": Attr("int"),
+        "quant_type": Attr("int"),
+        "training_mode": Attr("int", 0),
+        "transB": Attr("int", 1),
+    },
+)
+def _matmul_bnb4(d: Draft) -> list[int]:
+    """B is [N, K], flat, 4 bits each, the first in a byte's high half; `absmax` is each block's largest number."""
+    a = d.attrs
+    k, n, block = a["K"], a["N"], a["block_size"]
+    packed = d.scope.graph.const(d.inputs[1])
+    if not isinstance(packed, Blob) or packed.dtype is not DType.UINT8 or packed.nbytes != -(-n * k // 2):
+        d.fail(f"B must be a constant of {-(-n * k // 2)} bytes")
+    if a["quant_type"] not in (0, 1) or block < 1 or not a["transB"]:
+        d.fail(f"quant_type = {a['quant_type']}, block_size = {block}, transB = {a['transB']} is not supported")
+    assert isinstance(packed, Blob)
+    halves = np.frombuffer(packed.data, np.uint8)
+    swapped = (halves >> 4) | (halves << 4)
+    count = 2 * len(halves)
+    bytes_ = d.scope.graph.add_const(Blob(DType.UINT4, (count,), memoryview(swapped.tobytes())))
+    dtype = tensor(d, d.inputs[2]).dtype
+    table = np.array(_NF4 if a["quant_type"] else [*_FP4, *(-v for v in _FP4)], np.float32).astype(dtype.numpy)
+    values = one(d, "Gather", [d.const(table), one(d, "Cast", [bytes_], {"to": DType.INT32})], {"axis": 0})
+    blocks = -(-n * k // block)
+    values = one(d, "Pad", [values, d.ints([0, blocks * block - count])])
+    values = one(d, "Reshape", [values, d.ints([blocks, block])])
+    scaled = one(d, "Mul", [values, one(d, "Reshape", [d.inputs[2], d.ints([blocks, 1])])])
+    flat = one(d, "Reshape", [scaled, d.ints([-1])])
+    if blocks * block != n * k:
+        flat = one(d, "Slice", [flat, d.ints([0]), d.ints([n * k])])
+    weights = one(d, "Reshape", [flat, d.ints([n, k])])
+    return [one(d, "MatMul", [d.inputs[0], permuted(d, _like(d, weights, d.inputs[0]), (1, 0))])]
+
+
 @extension(
     f"{MS}GatherBlockQuantized",
     inputs="data indices scales zero_points?",

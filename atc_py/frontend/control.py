@@ -200,11 +200,15 @@ def _inline(importer: Importer, site: Site, info: GraphInfo) -> list[int]:
 
 
 def _scan_8(site: Site, attrs: dict[str, Any]) -> tuple[Site, dict[str, Any]]:
-    """Scan-8 ran once for each element of a batch: an outer Scan over the batch holds today's Scan as its body."""
+    """Scan-8 ran once for each element of a batch: an outer Scan over the batch holds today's Scan as its body.
+
+    With `sequence_lens`, the outer one also scans the lengths; the inner one gets so many steps, and zeros follow.
+    """
     node = site.node
-    if site.inputs and site.inputs[0] != ABSENT:
-        raise InferError("Scan-8 with sequence_lens is not supported", "export with opset 9 or newer")
-    count = len(site.inputs) - 1
+    lengths = bool(site.inputs) and site.inputs[0] != ABSENT
+    count, scanned = len(site.inputs) - 1, attrs.get("num_scan_inputs")
+    if not isinstance(scanned, int) or not 0 < scanned <= count:
+        raise InferError(f"attribute 'num_scan_inputs' is {scanned}, but the node has {count} inputs")
     formal = tuple(f"{site.label}/in_{i}" for i in range(count))
     made = tuple(f"{site.label}/out_{i}" for i in range(len(node.outputs)))
     sequence = NodeInfo(
@@ -216,6 +220,37 @@ def _scan_8(site: Site, attrs: dict[str, Any]) -> tuple[Site, dict[str, Any]]:
         sequence.attributes.append(onnx.helper.make_attribute("scan_input_directions", directions))
     free = dict.fromkeys(node.implicit, node.place)
     batch = GraphInfo(f"{site.label}/batch", dict.fromkeys(formal, onnx.TypeProto()), made, [sequence], free=free)
-    outer = replace(node, inputs=node.inputs[1:], bodies={"body": batch}, version=9)
+    names, values = node.inputs[1:], list(site.inputs[1:])
+    if lengths:
+        _cut(batch, sequence, scanned)
+        names, values = (*names, node.inputs[0]), [*values, site.inputs[0]]
+    outer = replace(node, inputs=names, bodies={"body": batch}, version=9)
     found = replace(site.meaning, version=9)
-    return replace(site, node=outer, meaning=found, inputs=site.inputs[1:]), {"num_scan_inputs": count}
+    return replace(site, node=outer, meaning=found, inputs=values), {"num_scan_inputs": count + lengths}
+
+
+def _cut(batch: GraphInfo, sequence: NodeInfo, scanned: int) -> None:
+    """Give the batch's body the sequence's length as last input: it cuts what is scanned, and pads what is stacked."""
+    own = f"{batch.name}/"
+    length, one_, zero, pads = own + "length", own + "length_1", own + "zero", own + "pads"
+    states = len(sequence.inputs) - scanned
+
+    def node(op: str, inputs: tuple[str, ...], output: str, version: int, **attrs: Any) -> NodeInfo:
+        made = [onnx.helper.make_attribute(n, v) for n, v in attrs.items()]
+        return NodeInfo(op, "", "", f"{output}_{op}", inputs, (output,), made, version=version)
+
+    before = [node("Unsqueeze", (length, zero), one_, 13)]
+    cut = {name: f"{name}_cut" for name in sequence.inputs[states:]}
+    before += [node("Slice", (name, zero, one_, zero), short, 13) for name, short in cut.items()]
+    whole = {name: f"{name}_steps" for name in sequence.outputs[states:]}
+    after = [
+        node("Shape", (sequence.inputs[states],), own + "steps", 15, start=0, end=1),
+        node("Sub", (own + "steps", one_), own + "missing", 14),
+        node("Concat", (zero, own + "missing"), pads, 13, axis=0),
+        *(node("Pad", (short, pads, "", zero), name, 18) for name, short in whole.items()),
+    ]
+    sequence.inputs = (*sequence.inputs[:states], *cut.values())
+    sequence.outputs = (*sequence.outputs[:states], *whole.values())
+    batch.inputs[length] = onnx.TypeProto()
+    batch.initializers[zero] = onnx.helper.make_tensor(zero, onnx.TensorProto.INT64, [1], [0])
+    batch.nodes[:] = [*before, sequence, *after]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from atc_py.ir.captures import drop_unused_captures
 from atc_py.ir.dims import Dim, symbols_of
 from atc_py.ir.graph import STRUCTURAL, Graph, Node
 from atc_py.ir.types import DType, Tensor
@@ -61,27 +62,3 @@ def _fold(graph: Graph, scope: Scope) -> int:
 def _pure(node: Node) -> bool:
     op = get(node.op)
     return op is not None and not op.flags.random and not op.flags.side_effects
-
-
-def drop_unused_captures(graph: Graph, node: Node) -> None:
-    """Take captured inputs away that no body of the node reads."""
-    first = len(node.inputs) - node.captures
-    bodies = list(node.subgraphs.values())
-    keep: list[int] = []
-    for i in range(node.captures):
-        inputs = [body.inputs[len(body.inputs) - node.captures + i] for body in bodies]
-        if any(body.values[v].uses for body, v in zip(bodies, inputs, strict=True)):
-            keep.append(i)
-    if len(keep) == node.captures:
-        return
-    inputs = [*node.inputs[:first], *(node.inputs[first + i] for i in keep)]
-    for body in bodies:
-        at = len(body.inputs) - node.captures
-        gone = [body.inputs[at + i] for i in range(node.captures) if i not in keep]
-        body.inputs = [*body.inputs[:at], *(body.inputs[at + i] for i in keep)]
-        for value in gone:
-            body.remove(body.producer(value))
-        for index, value in enumerate(body.inputs):
-            body.producer(value).attrs["index"] = index
-    node.captures = len(keep)
-    graph.set_inputs(node, inputs)

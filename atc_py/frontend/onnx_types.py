@@ -20,7 +20,7 @@ ELEMENTS: dict[int, DType] = {
     8: DType.STRING, 9: DType.BOOL, 10: DType.FLOAT16, 11: DType.FLOAT64, 12: DType.UINT32, 13: DType.UINT64,
     14: DType.COMPLEX64, 15: DType.COMPLEX128, 16: DType.BFLOAT16, 17: DType.FLOAT8_E4M3FN, 18: DType.FLOAT8_E4M3FNUZ,
     19: DType.FLOAT8_E5M2, 20: DType.FLOAT8_E5M2FNUZ, 21: DType.UINT4, 22: DType.INT4, 23: DType.FLOAT4_E2M1,
-    24: DType.FLOAT8_E8M0, 25: DType.UINT2, 26: DType.INT2,
+    24: DType.FLOAT8_E8M0, 25: DType.UINT2, 26: DType.INT2, 27: DType.FLOAT6_E2M3, 28: DType.FLOAT6_E3M2,
 }  # fmt: skip
 """TensorProto.DataType → DType."""
 CODES: dict[DType, int] = {dtype: code for code, dtype in ELEMENTS.items()}

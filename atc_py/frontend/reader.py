@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -74,6 +75,9 @@ def _import(source: str | os.PathLike[str] | bytes | onnx.ModelProto, options: R
     if "" in info.inputs or "" in info.outputs:
         problems.add(codes.UNDEFINED, model.place, "an input or output of the graph has no name")
     outputs = _outputs(info, options.out_nodes, problems)
+    for name in (n for n, count in Counter(outputs).items() if count > 1):
+        cause = f"{Counter(outputs)[name]} outputs of the graph have this name"
+        problems.add(codes.DEFINED_TWICE, f"output '{name}'", cause, "give each output a name of its own (Identity)")
     if not outputs and not len(problems):
         raise error(codes.NO_NODE, model.place, "the graph has no outputs", "export a model that returns something")
     scope = Scope(Graph(_plain(model.proto.graph.name)))

@@ -14,11 +14,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
+import onnx.helper
 from onnx import numpy_helper
 
 from atc_py.errors import Problems
 from atc_py.frontend import codes
 
+_SHAPE = ".shape of the weight"
+_FILL = 0.02
+"""The value of stand-ins: neither 0 nor 1, which would let a pass drop work."""
 _STEP = 2.0**-20
 """Relative difference between one stand-in and the next; float32 tells apart 2**-23."""
 
@@ -32,11 +36,32 @@ def skeleton(model: onnx.ModelProto, input_shapes: Mapping[str, Sequence[int]] |
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
+    _stand_in(copy.graph)
     _distinguish(copy.graph)
     batches = _resize(copy.graph, input_shapes or {})
     if batches:
         _rebatch(copy.graph, *batches)
     return copy
+
+
+def _stand_in(graph: onnx.GraphProto) -> None:
+    """Put a ConstantOfShape in the place of each weight whose bytes lie in another file, which need not be there."""
+    outside = [t for t in graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
+    inside = [t for t in graph.initializer if t.data_location != onnx.TensorProto.EXTERNAL]
+    if not outside:
+        return
+    nodes = list(graph.node)
+    del graph.initializer[:], graph.node[:]
+    graph.initializer.extend(inside)
+    for number, tensor in enumerate(outside):
+        shape = f"{tensor.name}{_SHAPE}"
+        value = np.array([_FILL], onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        graph.initializer.append(numpy_helper.from_array(np.array(tensor.dims, np.int64), shape))
+        held = numpy_helper.from_array(value)
+        graph.node.append(
+            onnx.helper.make_node("ConstantOfShape", [shape], [tensor.name], name=f"weight_{number}", value=held)
+        )
+    graph.node.extend(nodes)
 
 
 def _distinguish(graph: onnx.GraphProto) -> None:

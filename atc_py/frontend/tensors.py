@@ -14,7 +14,7 @@ from atc_py.errors import AtcError, error
 from atc_py.frontend import codes
 from atc_py.frontend.external import ExternalFiles
 from atc_py.frontend.onnx_types import UnusableType, element
-from atc_py.ir.constants import Array, Blob, Constant, Splat, blob, blob_array, pack_strings, packed_nbytes
+from atc_py.ir.constants import Array, Blob, Constant, Splat, blob, blob_array, pack_bits, pack_strings, packed_nbytes
 from atc_py.ir.types import DType
 
 DENSE_LIMIT = 1 << 30
@@ -83,6 +83,8 @@ def _typed(tensor: onnx.TensorProto, dtype: DType, place: str) -> memoryview:
     field, entry = _FIELDS.get(dtype, ("int32_data", np.uint8))
     values = getattr(tensor, field)
     array: Array = np.array(values, np.int32 if field == "int32_data" else entry).astype(entry, copy=False)
+    if dtype.bits == 6:  # one element an entry, where 4 and 2 bits are packed as in raw_data
+        return memoryview(pack_bits(array, 6))
     return array.view(np.uint8).data if array.size else memoryview(b"")
 
 

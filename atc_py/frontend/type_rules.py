@@ -21,6 +21,7 @@ _SPELLED = {
     DType.FLOAT32: "float", DType.FLOAT64: "double", DType.FLOAT8_E4M3FN: "float8e4m3fn",
     DType.FLOAT8_E4M3FNUZ: "float8e4m3fnuz", DType.FLOAT8_E5M2: "float8e5m2", DType.FLOAT8_E5M2FNUZ: "float8e5m2fnuz",
     DType.FLOAT8_E8M0: "float8e8m0", DType.FLOAT4_E2M1: "float4e2m1",
+    DType.FLOAT6_E2M3: "float6e2m3", DType.FLOAT6_E3M2: "float6e3m2",
 }  # fmt: skip
 """Element types whose name in onnx's schemas is not ours."""
 _OURS = {text: dtype.value for dtype, text in _SPELLED.items()}

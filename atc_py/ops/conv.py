@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 
 from atc_py.ir.dims import floordiv, prod
-from atc_py.ir.types import Tensor
+from atc_py.ir.types import Format, Tensor
+from atc_py.ops import tiles_cube
 from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Product, Result, Shape, declare
 from atc_py.ops.conv_geometry import Geometry, geometry, transposed_geometry
 from atc_py.ops.conv_impl import compute_dtype, pack, pointwise, run
+from atc_py.ops.conv_windows import Windows, convolve, windows
+from atc_py.ops.layouts import feature_maps
 from atc_py.ops.window import WINDOW_ATTRS, Window, ints, kernel_of, positive, transposed, window
 
 ATTRS = {**WINDOW_ATTRS, "group": Attr("int", 1), "kernel_shape": Attr("ints", None)}
@@ -26,7 +29,7 @@ conv = declare(
     inputs="X W B?",
     outputs="Y",
     attrs=ATTRS,
-    flags=Flags(fusible=True, splittable=(0, 1), fp16_safe=True),
+    flags=Flags(fusible=True, splittable=(0, 1), fp16_safe=True, cube=(0, 1)),
 )
 
 conv_transpose = declare(
@@ -34,8 +37,10 @@ conv_transpose = declare(
     inputs="X W B?",
     outputs="Y",
     attrs={**ATTRS, "output_padding": Attr("ints", None), "output_shape": Attr("ints", None)},
-    flags=Flags(fusible=True, splittable=(0, 1), fp16_safe=True),
+    flags=Flags(fusible=True, splittable=(0, 1), fp16_safe=True, cube=(0, 1)),
 )
+conv.layout(feature_maps(0, needs=True, weights={1: Format.FRACTAL_Z}, groups="group"))
+conv_transpose.layout(feature_maps(0, needs=True, weights={1: Format.FRACTAL_Z}, groups="group"))
 
 
 def _checked(n: Infer) -> tuple[Shape | None, Shape | None]:
@@ -60,20 +65,33 @@ def _check_bias(n: Infer, channels: Any) -> None:
         n.fail(f"B has shape {[str(d) for d in bias]}; expected [{channels}]")
 
 
-def conv_shape(n: Infer) -> tuple[Shape, Window] | None:
-    """Output shape and window of a Conv, None when the input's rank is unknown."""
+def _output(n: Infer, turned: bool) -> tuple[Shape, Window] | None:
     x, w = _checked(n)
     if x is None:
         return None
-    group = n.attrs["group"]
-    if w is not None and type(x[1]) is int and type(w[1]) is int and x[1] != w[1] * group:
-        n.fail(f"X has {x[1]} channels; W expects {w[1]} in each of {group} groups", "check `group` and W's shape")
-    if w is not None and type(w[0]) is int and w[0] % group:
-        n.fail(f"W has {w[0]} output channels, which {group} groups do not divide")
-    channels = w[0] if w is not None else n.fresh("Conv output channels")
+    group, channels = n.attrs["group"], None
+    if w is not None:
+        inner, outer = (w[0], w[1] * group) if turned else (w[1] * group, w[0])
+        if type(x[1]) is int and type(inner) is int and x[1] != inner:
+            expected = f"{inner}" if turned else f"{w[1]} in each of {group} groups"
+            n.fail(f"X has {x[1]} channels; W expects {expected}", "check `group` and W's shape")
+        if type(w[0]) is int and w[0] % group:
+            n.fail(f"W has {w[0]} {'in' if turned else 'out'}put channels, which {group} groups do not divide")
+        channels = outer
+    if channels is None:
+        channels = n.fresh(f"Conv{'Transpose' if turned else ''} output channels")
     _check_bias(n, channels)
-    win = window(n.attrs, x[2:], kernel_of(n.attrs, w, len(x) - 2))
+    kernel = kernel_of(n.attrs, w, len(x) - 2)
+    win = transposed(n.attrs, x[2:], kernel) if turned else window(n.attrs, x[2:], kernel)
     return (x[0], channels, *win.out), win
+
+
+def conv_shape(n: Infer) -> tuple[Shape, Window] | None:
+    """Output shape and window of a Conv, None when the input's rank is unknown."""
+    return _output(n, turned=False)
+
+
+conv.tile(tiles_cube.convolution)
 
 
 @conv.infer
@@ -99,18 +117,10 @@ def _(n: Infer) -> Cost:
 
 def transpose_shape(n: Infer) -> tuple[Shape, Window] | None:
     """Output shape and window of a ConvTranspose, None when the input's rank is unknown."""
-    x, w = _checked(n)
-    if x is None:
-        return None
-    group = n.attrs["group"]
-    if w is not None and type(x[1]) is int and type(w[0]) is int and x[1] != w[0]:
-        n.fail(f"X has {x[1]} channels; W expects {w[0]}")
-    if w is not None and type(w[0]) is int and w[0] % group:
-        n.fail(f"W has {w[0]} input channels, which {group} groups do not divide")
-    channels = w[1] * group if w is not None else n.fresh("ConvTranspose output channels")
-    _check_bias(n, channels)
-    win = transposed(n.attrs, x[2:], kernel_of(n.attrs, w, len(x) - 2))
-    return (x[0], channels, *win.out), win
+    return _output(n, turned=True)
+
+
+conv_transpose.tile(tiles_cube.convolution_transposed)
 
 
 @conv_transpose.infer
@@ -141,6 +151,7 @@ class State:
     out: tuple[int, ...]
     geo: Geometry
     plain: bool
+    small: Windows | None = None
     packed: list[Array] | None = None
 
 
@@ -152,7 +163,8 @@ def plan(attrs: Mapping[str, Any], x: tuple[int, ...], w: tuple[int, ...], *, tu
     plain = all(k == 1 for k in kernel) and positive(attrs, "strides", win.rank) == (1,) * win.rank
     plain = plain and not any(win.before) and win.out == win.spatial
     geo = transposed_geometry(win) if turned else geometry(win)
-    return State(x, w, (x[0], channels, *ints(win.out)), geo, plain)
+    small = None if turned or plain else windows(x, win, attrs["group"])
+    return State(x, w, (x[0], channels, *ints(win.out)), geo, plain, small)
 
 
 def _prepare(call: Call, turned: bool) -> State | None:
@@ -179,6 +191,8 @@ def _compute(call: Call, x: Array, w: Array, bias: Array | None, turned: bool) -
         packed = state.packed or _packed(w, group, state, turned)
         if state.plain and y.size and x.size:
             pointwise(call, x, packed[0], bias, y, group)
+        elif state.small is not None and y.size:
+            convolve(call, state.small, x, packed[0], bias, y)
         else:
             run(call, x, packed, bias, y, state.geo, group)
     return y

@@ -32,6 +32,8 @@ BLOCK = 32768
 """Elements of one block: 128 KiB of float32, so that a formula's few arrays stay in a core's second-level cache, and
 long enough to make a numpy call's own cost small."""
 
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+
 UNARY = Flags(elementwise=True, fusible=True, recomputable=True, inplace=(0,), layout_agnostic=True)
 """Flags of an operator that maps each element of one tensor to an element of the same type."""
 
@@ -124,13 +126,16 @@ def fitting(call: Call, i: int, shape: tuple[int, ...], dtype: Any) -> Array:
 
 def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The type in which a formula over `dtype` is computed: float64 for float64, float32 for every other."""
-    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
+    return _FLOAT64 if dtype == _FLOAT64 else _FLOAT32
 
 
 def joint_shape(arrays: Sequence[Array]) -> tuple[int, ...]:
     """The broadcast shape of the arrays."""
     first: tuple[int, ...] = arrays[0].shape
-    if all(a.shape == first for a in arrays):
+    for a in arrays:
+        if a.shape != first:
+            break
+    else:
         return first
     return tuple(int(d) for d in np.broadcast_shapes(*[a.shape for a in arrays]))
 
@@ -143,17 +148,16 @@ def apply(call: Call, ufunc: Any, *arrays: Array, dtype: Any = None, exact: bool
     """
     dtype = arrays[0].dtype if dtype is None else np.dtype(dtype)
     out = fitting(call, 0, joint_shape(arrays), dtype)
-    with np.errstate(all="ignore"):
-        if exact or dtype.kind in "iub" or dtype.itemsize >= 4:
-            ufunc(*arrays, out=out)
-        else:
-            ufunc(*arrays, out=out, dtype=np.float32, casting="unsafe")
+    if exact or dtype.itemsize >= 4 or dtype.kind in "iub":
+        ufunc(*arrays, out=out)
+    else:
+        ufunc(*arrays, out=out, dtype=np.float32, casting="unsafe")
     return out
 
 
 def flat(x: Array) -> Array:
     """The elements in C order as one row: a view where the array is contiguous, else a copy."""
-    return np.ascontiguousarray(x).reshape(-1)
+    return x.reshape(-1)
 
 
 def blockwise(
@@ -177,20 +181,23 @@ def blockwise(
     if not y.flags.c_contiguous:
         y = np.empty(x.shape, dtype)
     source, result = flat(x), y.reshape(-1)
+    if 0 < source.size <= BLOCK and x.dtype == compute and dtype == compute:
+        rows: Any = call.scratch((temps, source.size), compute)
+        body(source, result, rows, attrs)
+        return y
     size = min(BLOCK, max(source.size, 1))
     work = call.scratch((temps + 2, size), compute)
-    with np.errstate(all="ignore"):
-        for start in range(0, source.size, BLOCK):
-            stop = min(start + BLOCK, source.size)
-            part = work[:, : stop - start]
-            a, b = source[start:stop], result[start:stop]
-            if a.dtype != compute:
-                np.copyto(part[0], a, casting="unsafe")
-                a = part[0]
-            to = b if dtype == compute else part[1]
-            body(a, to, list(part[2:]), attrs)
-            if to is not b:
-                np.copyto(b, to, casting="unsafe")
+    for start in range(0, source.size, BLOCK):
+        stop = min(start + BLOCK, source.size)
+        part = work[:, : stop - start]
+        a, b = source[start:stop], result[start:stop]
+        if a.dtype != compute:
+            np.copyto(part[0], a, casting="unsafe")
+            a = part[0]
+        to = b if dtype == compute else part[1]
+        body(a, to, list(part[2:]), attrs)
+        if to is not b:
+            np.copyto(b, to, casting="unsafe")
     return y
 
 
@@ -200,6 +207,8 @@ TABLE_FROM = 1 << 15
 
 def is_half(dtype: np.dtype[Any]) -> bool:
     """float16 or bfloat16."""
+    if dtype.isbuiltin == 1:  # a name takes microseconds to make
+        return dtype.char == "e"
     return bool(dtype == np.float16) or dtype.name == "bfloat16"
 
 
@@ -225,9 +234,12 @@ def looked_up(call: Call, table: Array, x: Array) -> Array:
     return y
 
 
+_LANES = {n: np.dtype(f"u{n}") for n in (1, 2, 4, 8)}
+
+
 def bits(array: Array) -> Array:
     """The array's elements (1, 2, 4 or 8 bytes) as unsigned integers of the same width, without a copy."""
-    return array.view(f"u{array.dtype.itemsize}")
+    return array.view(_LANES[array.dtype.itemsize])
 
 
 def keep_where(mask: Array, x: Array, y: Array, temp: Array) -> None:

@@ -18,7 +18,9 @@ from atc_py.ops.base import Array, Call
 
 def narrow_float(dtype: np.dtype[Any]) -> bool:
     """Whether sums over this type must be taken in float32: float16, bfloat16 and narrower floats."""
-    return dtype == np.float16 or (dtype.kind == "V" and dtype.itemsize <= 2) or dtype.name == "bfloat16"
+    if dtype.isbuiltin == 1:
+        return dtype.char == "e"
+    return bool(dtype == np.float16) or (dtype.kind == "V" and dtype.itemsize <= 2) or dtype.name == "bfloat16"
 
 
 def compute_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

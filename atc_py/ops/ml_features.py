@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from atc_py.ir.types import DType, Tensor
-from atc_py.ops.base import Array, Attr, Call, Engine, Flags, Infer, InferError, Result, declare
+from atc_py.ops.base import Array, Attr, Call, Flags, Infer, InferError, Result, declare
 from atc_py.ops.elementwise_base import vector_cost
 from atc_py.ops.ml_scores import check_numeric, numbers
 from atc_py.ops.shapes import show, total
@@ -252,7 +252,3 @@ def _(call: Call, x: Array, indices: Array) -> Array:
         return result
     np.copyto(y, result)
     return y
-
-
-for _op in (vectorizer, extractor):
-    _op.engine = Engine.AICPU

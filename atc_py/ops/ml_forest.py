@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,16 @@ class Forest:
     given: Array | None
     depth: int
 
-    @property
+    @cached_property
+    def _simple(self) -> Any:
+        """The comparison that all nodes make, where they do."""
+        return _SIMPLE.get(int(self.mode[0])) if self.mode.size and (self.mode == self.mode[0]).all() else None
+
+    @cached_property
+    def _tracks(self) -> bool:
+        return bool(self.missing.any())
+
+    @cached_property
     def features(self) -> int:
         """The least number of features that an input must have."""
         inner = self.yes != np.arange(len(self.yes))
@@ -58,8 +68,7 @@ class Forest:
         """The leaf that each row of `x` reaches in each tree: [trees, rows]."""
         at = np.repeat(self.roots[:, None], len(x), axis=1)
         row = np.arange(len(x))
-        simple = _SIMPLE.get(int(self.mode[0])) if self.mode.size and (self.mode == self.mode[0]).all() else None
-        track = bool(self.missing.any())
+        simple, track = self._simple, self._tracks
         for _ in range(self.depth):
             value = x[row, self.feature[at]]
             split = self.split[at]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from atc_py.ir.types import DType, Tensor
-from atc_py.ops.base import Array, Attr, Call, Cost, Engine, Flags, Infer, Result, declare
+from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Result, declare
 from atc_py.ops.ml_scores import (
     check_numeric,
     check_transform,
@@ -39,7 +39,6 @@ classifier = declare(
         "post_transform": Attr("str", "NONE"),
     },
     flags=Flags(recomputable=True),
-    engine=Engine.AICPU,
 )
 regressor = declare(
     "ai.onnx.ml::LinearRegressor",

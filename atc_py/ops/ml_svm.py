@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from atc_py.ir.types import DType, Tensor
-from atc_py.ops.base import Array, Attr, Call, Cost, Engine, Flags, Infer, Result, declare
+from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Result, declare
 from atc_py.ops.ml_scores import (
     as_real,
     check_features,
@@ -57,7 +57,6 @@ classifier = declare(
         "vectors_per_class": Attr("ints", None),
     },
     flags=Flags(recomputable=True),
-    engine=Engine.AICPU,
 )
 regressor = declare(
     "ai.onnx.ml::SVMRegressor",
@@ -65,7 +64,6 @@ regressor = declare(
     outputs="Y",
     attrs={**_SHARED, "n_supports": Attr("int", 0), "one_class": Attr("int", 0)},
     flags=Flags(recomputable=True),
-    engine=Engine.AICPU,
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from atc_py.ir.types import DType, Tensor
-from atc_py.ops.base import REQUIRED, Array, Attr, Call, Cost, Engine, Flags, Infer, InferError, Op, Result, declare
+from atc_py.ops.base import REQUIRED, Array, Attr, Call, Cost, Flags, Infer, InferError, Op, Result, declare
 from atc_py.ops.ml_forest import Forest
 from atc_py.ops.ml_scores import (
     TRANSFORMS,
@@ -68,7 +68,6 @@ classifier = declare(
         "classlabels_strings": Attr("strs", None),
     },
     flags=_FLAGS,
-    engine=Engine.AICPU,
 )
 regressor = declare(
     "ai.onnx.ml::TreeEnsembleRegressor",
@@ -76,7 +75,6 @@ regressor = declare(
     outputs="Y",
     attrs={**_NODES, **_leaves("target"), "aggregate_function": Attr("str", "SUM"), "n_targets": Attr("int")},
     flags=_FLAGS,
-    engine=Engine.AICPU,
 )
 ensemble = declare(
     "ai.onnx.ml::TreeEnsemble",
@@ -101,7 +99,6 @@ ensemble = declare(
         "tree_roots": Attr("ints"),
     },
     flags=_FLAGS,
-    engine=Engine.AICPU,
 )
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 """In the order in which TreeEnsemble numbers them."""

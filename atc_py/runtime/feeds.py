@@ -85,16 +85,24 @@ def _undetermined(name: str, cause: str) -> Exception:
 
 
 def random_feeds(
-    ports: Sequence[Port], env: Mapping[str, int], seed: int = 0, shapes: Mapping[str, Sequence[int]] | None = None
+    ports: Sequence[Port],
+    env: Mapping[str, int],
+    seed: int = 0,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    bounds: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Seeded inputs, drawn in the order of the ports. Raises `AtcError` E30016 for shapes that are not determined."""
+    """Seeded inputs, drawn in the order of the ports; integers stay below `bounds`, too (see `index_bounds`).
+
+    Raises `AtcError` E30016 for shapes that are not determined.
+    """
     rng = np.random.default_rng(seed)
     feeds: dict[str, Any] = {}
     for port in ports:
         type_ = port.type
         try:
             if isinstance(type_, Tensor):
-                feeds[port.name] = _draw(type_.dtype, concrete_shape(port, env, shapes), rng)
+                top = (bounds or {}).get(port.name, INT_LIMIT)
+                feeds[port.name] = _draw(type_.dtype, concrete_shape(port, env, shapes), rng, top)
             else:
                 feeds[port.name] = _compound(port.name, type_, env, rng)
         except MemoryError as e:
@@ -116,13 +124,13 @@ def _compound(name: str, type_: Type, env: Mapping[str, int], rng: np.random.Gen
     return value
 
 
-def _draw(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+def _draw(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, limit: int = INT_LIMIT) -> Array:
     if dtype is DType.STRING:
         return np.full(shape, TEXT, dtype=object)
     if dtype is DType.BOOL:
         return np.ones(shape, np.bool_)
     if dtype.is_int:
-        top = 2 if dtype in (DType.INT2, DType.UINT2) else INT_LIMIT
+        top = min(limit, 2 if dtype in (DType.INT2, DType.UINT2) else INT_LIMIT)
         return np.asarray(rng.integers(0, top, shape)).astype(dtype.numpy)
     drawn = np.asarray(rng.standard_normal(shape))
     if dtype.is_complex:

@@ -26,7 +26,7 @@ from atc_py.plan.ports import solve
 from atc_py.plan.types import Plan, Port
 from atc_py.runtime.custom import load_custom, require_custom
 from atc_py.runtime.loader import Loaded, load
-from atc_py.runtime.values import handed_back, taken, told
+from atc_py.runtime.values import as_it_lies, handed_back, taken, told
 
 BINDINGS_KEPT = 16
 """How many sets of shapes a session keeps bound; the one not used for longest goes first."""
@@ -63,8 +63,9 @@ def _node_arg(port: Port) -> NodeArg:
 
 @dataclass
 class _Pool:
-    """A bound plan, and its contexts that no run is using."""
+    """A bound plan, its symbols' values, and its contexts that no run is using."""
 
+    key: tuple[Any, ...]
     bound: BoundPlan
     free: list[Context] = field(default_factory=list)
 
@@ -74,8 +75,11 @@ class Session:
 
     `model` is a path, bytes, or a `Loaded` file; `sess_options` and `providers` are accepted and ignored, for there is
     one device; `check="full"` also checks the weights' checksums. `custom_ops` are modules that declare operators (see
-    `atc_py.custom.load`); raises `AtcError` E40005 where the model has operators that nothing declares. Sessions may be
-    used from several threads: each run takes a context of its own from a pool.
+    `atc_py.custom.load`); raises `AtcError` E40005 where the model has operators that nothing declares. With
+    `kernels="tiles"` fused tasks run as their tile programs, inner values in buffers of the planned sizes; the default
+    "fast" gives the same results sooner. With `debug_memory` each read of the arena is checked (`atc_py.npu.debug`);
+    `shuffle` is a seed with which each run draws an order of the tasks among those that the plan allows. Sessions
+    may be used from several threads: each run takes a context of its own from a pool.
     """
 
     def __init__(
@@ -86,7 +90,14 @@ class Session:
         *,
         check: str = "load",
         custom_ops: Sequence[str | Path] = (),
+        kernels: str = "fast",
+        debug_memory: bool = False,
+        shuffle: int | None = None,
     ) -> None:
+        if kernels not in ("fast", "tiles"):
+            raise error("E10001", "kernels", f"there are no kernels called {kernels!r}", "give 'fast' or 'tiles'")
+        self._tiles = kernels == "tiles"
+        self._debug = (debug_memory, shuffle) if debug_memory or shuffle is not None else None
         load_custom(custom_ops)
         if isinstance(model, (bytearray, memoryview)):
             model = bytes(model)
@@ -95,6 +106,10 @@ class Session:
             self._loaded.check_weights()
         require_custom(self.plan)
         self._pools: OrderedDict[tuple[Any, ...], _Pool] = OrderedDict()
+        self._by_shapes: dict[tuple[Any, ...], _Pool] = {}
+        self._taken = [(p.name, _dtype_of_bytes(p.type)) for p in self.plan.inputs]
+        self._on_host = [on_host(p.type) for p in self.plan.outputs]
+        self._all = None if any(self._on_host) else range(len(self._on_host))  # all outputs, as they are
         self._lock = threading.Lock()
         self._runs = itertools.count()
         if self.plan.static:
@@ -140,9 +155,11 @@ class Session:
         """
         wanted = self._wanted(output_names)
         arrays = self._feeds(input_feed)
-        pool = self._bind(self._solve(arrays))
+        pool = self._pool(arrays)
         results = self._run(pool, arrays, pool.bound.output_arrays())
-        return [handed_back(results[i]) if on_host(self.plan.outputs[i].type) else results[i] for i in wanted]
+        if wanted is self._all:
+            return results
+        return [handed_back(results[i]) if self._on_host[i] else results[i] for i in wanted]
 
     def run_bound(self, input_feed: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         """Run once and write the results into the caller's arrays, one for each output, where they lie.
@@ -151,7 +168,7 @@ class Session:
         only the run knows, and those that are no tensors, cannot be bound. Raises `AtcError` E30028 otherwise.
         """
         arrays = self._feeds(input_feed)
-        pool = self._bind(self._solve(arrays))
+        pool = self._pool(arrays)
         problems = Problems()
         for name in outputs:
             if name not in {p.name for p in self.plan.outputs}:
@@ -168,8 +185,7 @@ class Session:
         try:
             return context.run(arrays, outputs, next(self._runs))
         finally:
-            with self._lock:
-                pool.free.append(context)
+            pool.free.append(context)
 
     def simulator_scratch(self) -> int:
         """Bytes of scratch that the simulator's kernels have used on this thread; no figure of the NPU."""
@@ -177,9 +193,11 @@ class Session:
 
     def bound(self, feeds: Mapping[str, Any]) -> BoundPlan:
         """The plan as bound to the feeds' shapes."""
-        return self._bind(self._solve(self._feeds(feeds))).bound
+        return self._pool(self._feeds(feeds)).bound
 
-    def _wanted(self, names: Sequence[str] | None) -> list[int]:
+    def _wanted(self, names: Sequence[str] | None) -> Sequence[int]:
+        if names is None and self._all is not None:
+            return self._all
         known = {p.name: i for i, p in enumerate(self.plan.outputs)}
         if isinstance(names, str):
             cause = f"output_names is the text '{names}', expected a list of names"
@@ -194,6 +212,18 @@ class Session:
         return [known[name] for name in names]
 
     def _feeds(self, feeds: Any) -> list[Any]:
+        if not isinstance(feeds, dict) or len(feeds) != len(self._taken):
+            return self._checked(feeds)
+        arrays = []
+        for name, dtype in self._taken:
+            view = None if dtype is None else as_it_lies(dtype, feeds.get(name))
+            if view is None:
+                return self._checked(feeds)
+            arrays.append(view)
+        return arrays
+
+    def _checked(self, feeds: Any) -> list[Any]:
+        """The feeds with everything that is wrong with them told."""
         problems = Problems()
         known = {p.name for p in self.plan.inputs}
         if not isinstance(feeds, Mapping):
@@ -211,26 +241,53 @@ class Session:
         problems.raise_any()
         return arrays
 
-    def _solve(self, arrays: Sequence[Any]) -> dict[str, int]:
-        shapes = [a.shape if isinstance(a, np.ndarray) else None for a in arrays]
-        return solve(self.plan.inputs, shapes, self.plan.symbols)
+    def _pool(self, arrays: Sequence[Any]) -> _Pool:
+        """The plan bound to the arrays' shapes."""
+        shapes = tuple([a.shape if isinstance(a, np.ndarray) else None for a in arrays])
+        with self._lock:
+            pool = self._by_shapes.get(shapes)
+            if pool is not None:
+                self._pools.move_to_end(pool.key)
+                return pool
+        pool = self._bind(solve(self.plan.inputs, shapes, self.plan.symbols))
+        with self._lock:
+            if self._pools.get(pool.key) is pool:
+                if len(self._by_shapes) >= 4 * BINDINGS_KEPT:  # inputs of no known rank: many shapes, one binding
+                    self._by_shapes.clear()
+                self._by_shapes[shapes] = pool
+        return pool
 
     def _bind(self, env: Mapping[str, int]) -> _Pool:
         key = tuple(sorted(env.items()))
         with self._lock:
-            pool = self._pools.get(key)
-            if pool is None:
-                pool = self._pools[key] = _Pool(BoundPlan(self.plan, self._loaded.weights, env))
-                if len(self._pools) > BINDINGS_KEPT:
-                    self._pools.popitem(last=False)
+            found = self._pools.get(key)
+        # Not under the lock: runs of other shapes go on. Of two first runs of one shape at once, one binds in vain.
+        made = found or _Pool(key, BoundPlan(self.plan, self._loaded.weights, env, self._tiles))
+        with self._lock:
+            pool = self._pools.setdefault(key, made)
             self._pools.move_to_end(key)
+            if len(self._pools) > BINDINGS_KEPT:
+                _, old = self._pools.popitem(last=False)
+                self._by_shapes = {s: p for s, p in self._by_shapes.items() if p is not old}
         return pool
 
     def _take(self, pool: _Pool) -> Context:
-        with self._lock:
-            if pool.free:
-                return pool.free.pop()
-        return Context(pool.bound)
+        try:
+            return pool.free.pop()  # a list's pop and append are whole, whatever other threads do
+        except IndexError:
+            return self._context(pool.bound)
+
+    def _context(self, bound: BoundPlan) -> Context:
+        if self._debug is None:
+            return Context(bound)
+        from atc_py.npu.debug import DebugContext
+
+        memory, seed = self._debug
+        return DebugContext(bound, seed, memory)
+
+
+def _dtype_of_bytes(type_: Type) -> np.dtype[Any] | None:
+    return type_.dtype.numpy if isinstance(type_, Tensor) and not on_host(type_) else None
 
 
 def _bound_output(name: str, wanted: Tensor | None, given: Any, problems: Problems) -> Any:

@@ -49,6 +49,20 @@ def taken(type_: Type, value: Any, place: str, problems: Problems) -> Any:
     return items
 
 
+def as_it_lies(dtype: np.dtype[Any], value: Any) -> Any:
+    """A read-only view of an array that the device takes as it is, None for every other value (see `taken`)."""
+    if type(value) is not np.ndarray or value.dtype != dtype or dtype.hasobject:
+        return None
+    flags = value.flags
+    return _read_only(value.view()) if flags.c_contiguous and flags.aligned else None
+
+
+def _read_only(view: Any) -> Any:
+    """No plan may write into the caller's arrays, not even a damaged one."""
+    view.setflags(write=False)
+    return view
+
+
 def _wrong(place: str, cause: str, hint: str, problems: Problems) -> Any:
     problems.add("E30008", place, cause, hint)
 
@@ -66,9 +80,7 @@ def _array(type_: Tensor, value: Any, place: str, problems: Problems) -> Any:
         cast = f"convert it: x.astype('{type_.dtype.value}')"
         return _wrong(place, f"has dtype {array.dtype}, expected {type_.dtype.value}", cast, problems)
     # Copies only what is not in native byte order, C order and aligned.
-    view = np.require(array, meant, ["C", "A"]).reshape(array.shape).view()
-    view.flags.writeable = False  # no plan may write into the caller's arrays, not even a damaged one
-    return view
+    return _read_only(np.require(array, meant, ["C", "A"]).reshape(array.shape).view())
 
 
 def _strings(value: Any, place: str, problems: Problems) -> Any:

@@ -20,6 +20,7 @@ GROUPS = {
     "ints": {d for d in DType if d.is_int and d.bits >= 8},
     "float8": {d for d in DType if d.value.startswith("float8")},
     "4-bit": {DType.INT4, DType.UINT4, DType.FLOAT4_E2M1},
+    "float6": {DType.FLOAT6_E2M3, DType.FLOAT6_E3M2},
     "2-bit": {DType.INT2, DType.UINT2},
     "complex": {d for d in DType if d.is_complex},
 }
@@ -27,7 +28,7 @@ GROUPS = {
 _ONNX = {
     "float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn", "float8e4m3fnuz": "float8_e4m3fnuz",
     "float8e5m2": "float8_e5m2", "float8e5m2fnuz": "float8_e5m2fnuz", "float8e8m0": "float8_e8m0fnu",
-    "float4e2m1": "float4_e2m1fn",
+    "float4e2m1": "float4_e2m1fn", "float6e2m3": "float6_e2m3fn", "float6e3m2": "float6_e3m2fn",
 }  # fmt: skip
 """onnx's names of dtypes that are not ours."""
 _DTYPES = frozenset(d.value for d in DType)
@@ -40,7 +41,8 @@ HEAD = """# Operators
 - **versions**: the opset versions of the operator's definitions that the frontend takes; an operator of one version
   also stands for the opsets up to its next one.
 - **dtypes**: element types of the inputs at the newest version. *floats* are float16, bfloat16, float32 and float64;
-  *ints* are all of 8 to 64 bits; *float8* the five forms; *4-bit* int4, uint4 and float4.
+  *ints* are all of 8 to 64 bits; *float8* the five forms; *4-bit* int4, uint4 and float4;
+  *float6* both forms.
 - **engine**: aicore (cube and vector units), aicpu, or host. Operators without a task of their own (views) are *alias*
   in the flags.
 - **kernel**: *own*; *body*: the function body that onnx defines the operator by is written out, and the kernels are

@@ -88,6 +88,18 @@ def test_softmax_in_float16_rounds_the_values_of_its_function_body() -> None:
     assert np.mean(got == body) > 0.99  # what is left is float32's exp against float64's, next to a tie
 
 
+def test_tanh_of_onnxruntime_exceeds_one() -> None:
+    x = np.linspace(-12, 12, 200_001).astype(np.float32)
+    exact = np.tanh(x.astype(np.float64))
+    unit = np.spacing(np.abs(exact).astype(np.float32))
+    model, feeds = Case("", "Tanh", [x], [x], ()).model()
+    [ours] = backend.prepare(model).run(feeds)
+    assert np.max(np.abs(ours)) == 1 and np.max(np.abs(ours - exact) / unit) < 2
+    if _at_the_pages_versions(ORT):
+        [theirs] = _ask(ORT, model, feeds)
+        assert np.max(theirs) > 1 and np.max(np.abs(theirs - exact) / unit) > 4
+
+
 def test_a_scalar_that_a_loop_stacks_has_no_axis_of_its_own() -> None:
     loaded = cases()["node/test_range_float_type_positive_delta_expanded"].load()
     [(inputs, [y])] = loaded.data_sets

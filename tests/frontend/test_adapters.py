@@ -80,6 +80,8 @@ OLD = {
     "scan": (9, "g (float[2] s, float[3, 2] x) => (float[2] y, float[3, 2] z) { y, z = Scan<num_scan_inputs = 1, body = b (float[2] a, float[2] b) => (float[2] c, float[2] d) { c = Add(a, b) d = Mul(a, b) }>(s, x) }"),
     "scan 8": (8, "g (float[4, 2] s, float[4, 3, 2] x) => (float[4, 2] y, float[4, 3, 2] z) { y, z = Scan<num_scan_inputs = 1, body = b (float[2] a, float[2] b) => (float[2] c, float[2] d) { c = Add(a, b) d = Mul(c, k) }>(, s, x) k = Constant<value: tensor = float {3.0}>() }"),
     "scan 8 backwards": (8, "g (float[4, 2] s, float[4, 3, 2] x) => (float[4, 2] y, float[4, 3, 2] z) { y, z = Scan<num_scan_inputs = 1, directions = [1], body = b (float[2] a, float[2] b) => (float[2] c, float[2] d) { c = Add(a, b) d = Identity(c) }>(, s, x) }"),
+    "scan 8 lengths": (8, "g (int64[4] n, float[4, 2] s, float[4, 3, 2] x) => (float[4, 2] y, float[4, 3, 2] z) { y, z = Scan<num_scan_inputs = 1, body = b (float[2] a, float[2] b) => (float[2] c, float[2] d) { c = Add(a, b) d = Mul(c, b) }>(n, s, x) }"),
+    "scan 8 lengths backwards": (8, "g (int64[4] n, float[4, 2] s, float[4, 3, 2] x) => (float[4, 2] y, float[4, 3, 2] z) { y, z = Scan<num_scan_inputs = 1, directions = [1], body = b (float[2] a, float[2] b) => (float[2] c, float[2] d) { c = Add(a, b) d = Mul(c, b) }>(n, s, x) }"),
     "loop": (8, "g (float[2] x) => (float[2] y) <int64 n = {3}, bool c = {1}> { y = Loop(n, c, x) <body = b (int64 i, bool go, float[2] v) => (bool go2, float[2] w) { go2 = Identity(go) w = Add(v, v) }> }"),
 }  # fmt: skip
 

@@ -62,6 +62,22 @@ def test_fused_conv(name: str, params: list[float], summed: bool) -> None:
     agree(f"{MS}FusedConv", given, **attrs)
 
 
+@pytest.mark.parametrize("summed", [False, True])
+def test_channels_last_convolutions(summed: bool) -> None:
+    """onnxruntime runs these on other processors only; with the channels second they are its FusedConv and Conv."""
+    x, w, bias, z = real(2, 4, 6, 5), real(6, 2, 3, 3), real(6), real(2, 6, 6, 5)
+    attrs = {"pads": [1, 1, 1, 1], "group": 2, "kernel_shape": [3, 3]}
+    given = [x, w, bias, z if summed else None]
+    fused = {**attrs, "activation": "LeakyRelu", "activation_params": [0.2]}
+    [want] = expected(model(f"{MS}FusedConv", given, fused), feeds(given))
+    last = [np.ascontiguousarray(v.transpose(0, 2, 3, 1)) for v in (x, w, z)]
+    given = [last[0], w, bias, last[2] if summed else None]
+    same(ours(model(f"{MS}NhwcFusedConv", given, fused), feeds(given)), [want.transpose(0, 2, 3, 1)], 1e-4, 1e-5)
+    [want] = expected(model("Conv", [x, w, bias], attrs), feeds([x, w, bias]))
+    given = [last[0], last[1], bias]
+    same(ours(model(f"{MS}NhwcConv", given, attrs), feeds(given)), [want.transpose(0, 2, 3, 1)], 1e-4, 1e-5)
+
+
 # -- activations -------------------------------------------------------------------------------------------
 
 

@@ -124,6 +124,15 @@ def test_matmul_n_bits_with_groups() -> None:
     agree(f"{MS}MatMulNBits", [real(3, 64), *weights, groups], rtol=1e-4, atol=1e-4, consts=(1, 2, 4), **attrs)
 
 
+@pytest.mark.parametrize("kind", [0, 1])
+@pytest.mark.parametrize(("k", "n", "block"), [(64, 12, 16), (64, 3, 64), (33, 5, 16), (7, 3, 16)])
+def test_matmul_bnb4(kind: int, k: int, n: int, block: int) -> None:
+    codes = RNG.integers(0, 256, -(-n * k // 2)).astype(np.uint8)
+    largest = np.abs(real(-(-n * k // block)))
+    attrs = {"K": k, "N": n, "block_size": block, "quant_type": kind}
+    agree(f"{MS}MatMulBnb4", [real(2, 3, k), codes, largest], rtol=1e-4, atol=1e-4, consts=(1, 2), **attrs)
+
+
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("constant", [True, False])

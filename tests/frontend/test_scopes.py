@@ -73,6 +73,7 @@ def test_undefined_in_a_body() -> None:
         "g (float[3] x) => (float[3] x) { x = Relu(x) }",
         "g (float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> { w = Relu(x) y = Neg(w) }",
         "g (float[3] x, float[3] x) => (float[3] y) { y = Neg(x) }",
+        "g (float[3] x) => (float[3] y, float[3] y) { y = Neg(x) }",
     ],
 )
 def test_defined_twice(text: str) -> None:
@@ -94,10 +95,11 @@ def test_node_names_are_unique_and_origins_stay() -> None:
 
 def test_outputs_that_are_inputs_constants_or_equal() -> None:
     graph = read(
-        "g (float[3] x) => (float[3] x, float[2] w, float[3] y, float[3] y) <float[2] w = {1, 2}> { y = Relu(x) }"
+        """g (float[3] x) => (float[3] x, float[2] w, float[3] y, float[3] z) <float[2] w = {1, 2}>
+        { y = Relu(x) z = Identity(y) }"""
     )
-    assert graph.output_names == ["x", "w", "y", "y"]
-    assert [graph.producer(v).op for v in graph.outputs] == ["Data", "Const", "Relu", "Relu"]
+    assert graph.output_names == ["x", "w", "y", "z"]
+    assert [graph.producer(v).op for v in graph.outputs] == ["Data", "Const", "Relu", "Identity"]
 
 
 def test_initializer_that_is_an_input_is_a_constant_unless_a_shape_is_given() -> None:
