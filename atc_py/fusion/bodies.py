@@ -1,0 +1,70 @@
+"""One `Fused` node in the place of a group: its body is the group, its inputs are what the group reads.
+
+    a ─ MatMul q ─┐                                        Fused(a, Wq, Wk) → q, k
+      └ MatMul k ─┴─ …                                     body: Data a, Wq, Wk ─ MatMul, MatMul ─ NetOutput
+
+What is read outside becomes the node's outputs, in the order in which the body makes it. Small constants that operators
+read on the host (axes, starts, shapes) lie in the body itself, where tiles can be cut by them; all others are inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from atc_py.fusion.rule import Match, exits, outer_inputs
+from atc_py.ir.graph import ABSENT, Graph, Node
+from atc_py.ops.build import lookup
+
+
+def body_of(graph: Graph, nodes: Sequence[Node]) -> tuple[Graph, list[int], list[int]]:
+    """(body, the values that it reads, those of its results that are read outside), for nodes in order."""
+    body = Graph(nodes[-1].name, graph.symbols)
+    inner: dict[int, int] = {ABSENT: ABSENT}
+    own = host_constants(graph, nodes)
+    outer = [v for v in outer_inputs(nodes) if v not in own]
+    for value in outer:
+        inner[value] = body.add_input(graph.values[value].name, graph.type(value))
+    for value in own:
+        constant = graph.const(value)
+        assert constant is not None
+        inner[value] = body.add_const(constant, graph.values[value].name)
+    for node in nodes:
+        types = [graph.type(v) for v in node.outputs]
+        names = [graph.values[v].name for v in node.outputs]
+        copy = body.add(
+            node.op, [inner[v] for v in node.inputs], types, node.attrs, name=node.name, origin=node.origin, names=names
+        )
+        copy.engine, copy.precision = node.engine, node.precision
+        inner.update(zip(node.outputs, copy.outputs, strict=True))
+    made = exits(graph, nodes, {n.id: n for n in nodes})
+    body.set_outputs([inner[v] for v in made], ["Y"] if len(made) == 1 else [f"Y{i}" for i in range(len(made))])
+    return body, outer, made
+
+
+def host_constants(graph: Graph, nodes: Sequence[Node]) -> list[int]:
+    """Constants that only the host reads."""
+    host: dict[int, None] = {}
+    device: set[int] = set()
+    for node in nodes:
+        positions = lookup(node.op, node.attrs).host_inputs
+        for i, v in enumerate(node.inputs):
+            if v != ABSENT and i in positions and graph.const(v) is not None:
+                host[v] = None
+            else:
+                device.add(v)
+    return [v for v in host if v not in device]
+
+
+def fused_task(match: Match) -> Node:
+    """One `Fused` node in place of the group, with all origins; engine, stream and priority are the anchor's."""
+    graph, anchor = match.graph, match.anchor
+    body, outer, made = body_of(graph, match.nodes)
+    attrs = {} if match.fit is None else match.fit.attrs()
+    if match.again:
+        attrs["again"] = match.again
+    fused = graph.replace_nodes(
+        match.nodes, "Fused", outer, made, attrs, name=body.name, subgraphs={"body": body}, captures=len(outer)
+    )
+    fused.engine, fused.precision = anchor.engine, anchor.precision
+    fused.stream, fused.priority = anchor.stream, anchor.priority
+    return fused

@@ -1,0 +1,71 @@
+"""Convolutions that feed each other, row by row, without storing the maps between them.
+
+    Conv 1×1 16→64 ─ Relu ─ Conv 3×3 depthwise ─ Relu ─ Conv 1×1 64→24 ─ Add(x)        one task, [1, 16, 56, 56]
+
+Each core makes its rows of the last map. The rows of earlier maps that a window reads beyond its core's are computed
+twice, and every core fetches all weights: that pays for large maps and few channels, and is refused, with both numbers,
+where it does not.
+"""
+
+from __future__ import annotations
+
+from atc_py.fusion.constraints import BORDER, ENGINE, KNOWN, LABEL, dims_of, elementwise
+from atc_py.fusion.rule import FOLLOWER, Constraint, Join, Rule
+from atc_py.ops.base import Op
+
+DEEPEST = 4
+"""Convolutions that feed each other in one task: each adds rows that cores compute twice."""
+
+
+def _joins(op: Op) -> bool:
+    return op.name == "Conv" or elementwise(op)
+
+
+def _map(join: Join) -> str | None:
+    """The value between is a map, and the left operand of who reads it; what follows keeps its shape."""
+    if join.role == FOLLOWER:
+        return (
+            None
+            if dims_of(join.graph, join.node.outputs[0]) == dims_of(join.graph, join.value)
+            else "its shape changes"
+        )
+    for node in join.group.members.values():
+        places = [i for i, v in enumerate(node.inputs) if v == join.value]
+        if node.op == "Conv" and places not in ([], [0]):
+            return f"'{join.graph.values[join.value].name}' is input {places[-1]} of {node.op}"
+    rank = len(join.graph.tensor(join.value).dims)
+    return None if rank == 4 else f"it has {rank} dims, no map"
+
+
+def _alone(join: Join) -> str | None:
+    """Nobody else reads it: it is never stored."""
+    if join.role == FOLLOWER:
+        return None
+    uses = [n for v in join.node.outputs for n, _ in join.graph.values[v].uses if n not in join.group.members]
+    return f"its result is read by {len(uses)} more" if uses else None
+
+
+def _depth(join: Join) -> str | None:
+    if join.op.name != "Conv" or sum(n.op == "Conv" for n in join.group.members.values()) < DEEPEST:
+        return None
+    return f"the task has {DEEPEST} convolutions"
+
+
+CHAIN = Rule(
+    name="conv_chain",
+    doc="convolutions that feed each other",
+    anchors=frozenset({"Conv"}),
+    admits=(ENGINE,),
+    followers=elementwise,
+    producers=_joins,
+    constraints=(
+        ENGINE,
+        LABEL,
+        KNOWN,
+        BORDER,
+        Constraint("readers", _alone),
+        Constraint("map", _map),
+        Constraint("depth", _depth),
+    ),
+    weighed=True,
+)

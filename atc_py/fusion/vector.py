@@ -1,0 +1,164 @@
+"""Tasks of the vector unit: elementwise operators, norms, reductions, softmax, pooling and lookups, tiled through UB.
+
+    Add(x, r) ─ LayerNormalization            one task with two results where the sum is read again
+    Gather ─ Add(·, Gather) ─ LayerNorm       one task: embeddings
+    Exp ─ Mul ─ ReduceSum ─ Sqrt ─ Div        one task, of any length
+    AveragePool ─ Add                         one task
+
+Values are made tile by tile; what a reduction or a norm needs whole lies whole in the buffer, which is where the
+longest chains end: the tile's bytes decide.
+"""
+
+from __future__ import annotations
+
+from atc_py.fusion.constraints import BORDER, ENGINE, KNOWN, LABEL, elementwise, quiet
+from atc_py.fusion.products import NORMS
+from atc_py.fusion.rule import Constraint, Join, Rule
+from atc_py.ops.base import Op
+
+PLANE_NORMS = frozenset(
+    {
+        "InstanceNormalization",
+        "GroupNormalization",
+        "BatchNormalization",
+        "LpNormalization",
+        "MeanVarianceNormalization",
+    }
+)
+REDUCTIONS = frozenset(
+    {"ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+     "ReduceSum", "ReduceSumSquare"}
+)  # fmt: skip
+SOFTMAX = frozenset({"Softmax", "LogSoftmax"})
+POOLS = frozenset({"AveragePool", "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool"})
+OTHERS = frozenset({"RotaryEmbedding", "QuantizeLinear", "DequantizeLinear"})
+
+_ELEMENTWISE = frozenset(
+    {
+        "Abs",
+        "Acos",
+        "Acosh",
+        "Add",
+        "And",
+        "Asin",
+        "Asinh",
+        "Atan",
+        "Atanh",
+        "BitShift",
+        "BitwiseAnd",
+        "BitwiseNot",
+        "BitwiseOr",
+        "BitwiseXor",
+        "Cast",
+        "CastLike",
+        "Ceil",
+        "Celu",
+        "Clip",
+        "Cos",
+        "Cosh",
+        "Div",
+        "Elu",
+        "Equal",
+        "Erf",
+        "Exp",
+        "Floor",
+        "Gelu",
+        "Greater",
+        "GreaterOrEqual",
+        "HardSigmoid",
+        "HardSwish",
+        "IsInf",
+        "IsNaN",
+        "LeakyRelu",
+        "Less",
+        "LessOrEqual",
+        "Log",
+        "Max",
+        "Mean",
+        "Min",
+        "Mish",
+        "Mod",
+        "Mul",
+        "Neg",
+        "Not",
+        "Or",
+        "PRelu",
+        "Pow",
+        "Reciprocal",
+        "Relu",
+        "Round",
+        "Selu",
+        "Shrink",
+        "Sigmoid",
+        "Sign",
+        "Sin",
+        "Sinh",
+        "Softplus",
+        "Softsign",
+        "Sqrt",
+        "Sub",
+        "Sum",
+        "Swish",
+        "Tan",
+        "Tanh",
+        "ThresholdedRelu",
+        "Where",
+        "Xor",
+    }
+)
+"""Elementwise operators from which a group may begin."""
+
+
+def _vector(op: Op) -> bool:
+    """Operators of the vector unit that make a result tile by tile."""
+    return quiet(op) and (op.flags.elementwise or op.name in NORMS | PLANE_NORMS | REDUCTIONS | SOFTMAX | OTHERS)
+
+
+def _table(join: Join) -> str | None:
+    if join.op.name != "Gather":
+        return None
+    if join.graph.const(join.node.inputs[0]) is None:
+        return f"its table '{join.graph.values[join.node.inputs[0]].name}' is computed"
+    axis = join.node.attrs.get("axis", 0)
+    return None if axis == 0 else f"it picks along axis {axis}, not rows"
+
+
+EMBEDDING = Rule(
+    name="embedding",
+    doc="rows of tables, their sum and its norm",
+    anchors=frozenset({"Gather"}),
+    admits=(ENGINE, Constraint("table", _table)),
+    followers=lambda op: elementwise(op) or op.name in NORMS,
+    producers=lambda op: op.name == "Gather" or elementwise(op),
+    constraints=(ENGINE, LABEL, KNOWN, Constraint("table", _table)),
+)
+
+RESIDUAL_NORM = Rule(
+    name="residual_norm",
+    doc="a norm with the sum before it and what follows it elementwise",
+    anchors=NORMS | PLANE_NORMS,
+    admits=(ENGINE,),
+    followers=elementwise,
+    producers=lambda op: op.name in ("Add", "Sum"),
+    constraints=(ENGINE, LABEL, KNOWN),
+)
+
+POOLING = Rule(
+    name="pooling",
+    doc="pooling with elementwise neighbours",
+    anchors=POOLS,
+    admits=(ENGINE,),
+    followers=elementwise,
+    producers=elementwise,
+    constraints=(ENGINE, LABEL, KNOWN, BORDER),
+)
+
+VECTOR = Rule(
+    name="vector_chain",
+    doc="elementwise operators, reductions, softmax and norms, of any length",
+    anchors=_ELEMENTWISE | NORMS | PLANE_NORMS | REDUCTIONS | SOFTMAX | OTHERS,
+    admits=(ENGINE,),
+    followers=_vector,
+    producers=_vector,
+    constraints=(ENGINE, LABEL, KNOWN),
+)
