@@ -14,20 +14,23 @@ division is done in the type of the scale, or in `precision`; float8 E8M0 and in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from atc_py.ir.types import DType, Tensor
+from atc_py.ops import tiles_rows
 from atc_py.ops.base import Array, Attr, Call, Flags, Infer, Result, Shape, declare
 from atc_py.ops.cast_convert import convert, is_integer
 from atc_py.ops.elementwise_base import FLOAT8, HALVES, blockwise, check_dtype, check_same_dtype, vector_cost
+from atc_py.ops.layouts import feature_maps
 from atc_py.ops.shapes import axis as checked_axis
 from atc_py.ops.shapes import show
 
-FLOAT4 = frozenset({DType.FLOAT4_E2M1})
+SMALL_FLOATS = frozenset({DType.FLOAT4_E2M1, DType.FLOAT6_E2M3, DType.FLOAT6_E3M2})
 _SUB_BYTE = frozenset(d for d in DType if d.is_int and d.bits < 8)
-QUANTIZED = frozenset({DType.INT8, DType.UINT8, DType.INT16, DType.UINT16}) | _SUB_BYTE | FLOAT8 | FLOAT4
+QUANTIZED = frozenset({DType.INT8, DType.UINT8, DType.INT16, DType.UINT16}) | _SUB_BYTE | FLOAT8 | SMALL_FLOATS
 _REAL = HALVES | {DType.FLOAT32}
 
 _FLAGS = Flags(fusible=True, recomputable=True, fp16_safe=True)
@@ -94,9 +97,13 @@ quantize = declare(
         "precision": Attr("dtype", None),
         "saturate": Attr("int", 1),
     },
-    flags=_FLAGS,
+    flags=replace(_FLAGS, wide_inputs=(1,)),
 )
+quantize.layout(feature_maps(0))
 quantize.cost(lambda n: vector_cost(5)(Infer(n.types[:1], n.attrs)))
+
+
+quantize.tile(tiles_rows.quantization)
 
 
 @quantize.infer
@@ -167,7 +174,11 @@ dequantize = declare(
     attrs={"axis": Attr("int", 1), "block_size": Attr("int", 0), "output_dtype": Attr("dtype", None)},
     flags=_FLAGS,
 )
+dequantize.layout(feature_maps(0))
 dequantize.cost(lambda n: vector_cost(3)(Infer(n.types[:1], n.attrs)))
+
+
+dequantize.tile(tiles_rows.quantization)
 
 
 @dequantize.infer

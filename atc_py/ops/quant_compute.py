@@ -5,8 +5,9 @@ loops: every partial sum of w * x is a whole number of at most
 
     bound = max over outputs of sum |w|  *  max |x|         int8 weights, K = 512:   sum |w| ~ 10,000   * 255 < 2**24
 
-and float32 holds all whole numbers up to 2**24, float64 up to 2**53, in whatever order they are added. The weights
-decide which of the two is taken, at bind where they are constant. Sums beyond 32 bits wrap as in int32.
+and float32 holds all whole numbers up to 2**24, float64 up to 2**53, in whatever order they are added. Where the bound
+is larger, K is cut into parts that each keep below it; their sums are added in float64, which costs one addition an
+output and part. The weights decide where to cut, at bind where they are constant. Sums beyond 32 bits wrap as in int32.
 
 Results are requantised as `round(sum * (a_scale * b_scale / y_scale)) + zero_point` in float32, ties to even, then
 saturated.
@@ -16,31 +17,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from atc_py.ir.dims import prod
-from atc_py.ir.types import DType, Tensor
-from atc_py.ops import get
+from atc_py.ir.types import DType, Format, Tensor
+from atc_py.ops import get, tiles_cube
 from atc_py.ops.base import Array, Call, Cost, Flags, Infer, Op, Result, Shape, declare
 from atc_py.ops.cast_convert import convert, is_integer
 from atc_py.ops.conv import ATTRS as CONV_ATTRS
 from atc_py.ops.elementwise_base import FLOAT8, HALVES, check_dtype, check_same_dtype, fitting
+from atc_py.ops.layouts import feature_maps, right_operand
 from atc_py.ops.linear import matmul_product, matmul_result
 from atc_py.ops.quant import limits, to_integers
 
 BYTES = frozenset({DType.INT8, DType.UINT8})
 _EXACT32 = float(1 << 24)
 _WRAP = float(1 << 31)
+_REACH = 255.0
+"""The largest |x - zero| of any byte."""
+_ROWS = 64
+"""Indices of the inner axis of a matrix product that are not cut apart."""
 
 
 @dataclass(frozen=True)
 class Weights:
-    """One factor, made ready: its values minus the zero point, and a bound on any sum of products with bytes."""
+    """One factor, made ready: its values minus the zero point, and a bound on any sum of products with bytes.
+
+    `cuts` are the places at which the inner axis is cut so that float32 holds the sums of each part.
+    """
 
     values: Array
     bound: float
+    cuts: tuple[int, ...] = ()
 
     def typed(self, dtype: Any) -> Array:
         """The values in `dtype`."""
@@ -50,6 +61,23 @@ class Weights:
 def working_type(bound: float) -> np.dtype[Any]:
     """float32 where sums up to `bound` are exact in it, else float64."""
     return np.dtype(np.float32 if bound < _EXACT32 else np.float64)
+
+
+def cuts_of(steps: Array, width: int) -> tuple[int, ...]:
+    """Where to cut the inner axis so that the sums of each part with bytes are exact in float32.
+
+    `steps`: [steps, outputs], the sum of |w| of each `width` indices of the axis. Nothing where one step is too much.
+    """
+    if not steps.size or float(steps.max()) * _REACH >= _EXACT32:
+        return ()
+    cuts: list[int] = []
+    total = np.zeros(steps.shape[1])
+    for i, step in enumerate(steps):
+        total = total + step
+        if float(total.max()) * _REACH >= _EXACT32:
+            cuts.append(i * width)
+            total = step.astype(np.float64)
+    return tuple(cuts)
 
 
 def centred(x: Array, zero: Array | None, dtype: Any) -> Array:
@@ -123,20 +151,36 @@ def _by_column(p: Array | None) -> Array | None:
     return p.reshape(()) if p is not None and p.size == 1 else p
 
 
-def _right(b: Array, zero: Array | None) -> Weights:
+def right_factor(b: Array, zero: Array | None) -> Weights:
+    """The right factor [..., K, N], made ready."""
     values = centred(b, _by_column(zero), np.float32)
-    columns = np.abs(values).sum(axis=-2 if b.ndim > 1 else 0, dtype=np.float64)
-    return Weights(values, float(np.max(columns, initial=0)))
+    magnitudes = np.abs(values)
+    bound = float(np.max(magnitudes.sum(axis=-2 if b.ndim > 1 else 0, dtype=np.float64), initial=0))
+    if b.ndim != 2 or bound * _REACH < _EXACT32:
+        return Weights(values, bound)
+    steps = np.add.reduceat(magnitudes, np.arange(0, len(b), _ROWS), axis=0, dtype=np.float64)
+    return Weights(values, bound, cuts_of(steps, _ROWS))
 
 
-def _multiply(call: Call, a: Array, a_zero: Array | None, b: Array, b_zero: Array | None) -> tuple[Array, float]:
+def multiply(call: Call, a: Array, a_zero: Array | None, b: Array, b_zero: Array | None) -> tuple[Array, float]:
     """The exact product of the centred factors and the bound on it."""
-    right: Weights = call.state if isinstance(call.state, Weights) else _right(b, b_zero)
+    right: Weights = call.state if isinstance(call.state, Weights) else right_factor(b, b_zero)
     zero = _by_row(a_zero, a.ndim)
     bound = right.bound * reach(a.dtype, zero)
     dtype = working_type(bound) if is_integer(a.dtype) else np.dtype(np.float32)
     with np.errstate(all="ignore"):
+        if dtype == np.float64 and right.cuts:
+            return _multiply_parts(centred(a, zero, np.float32), right), bound
         return np.asarray(np.matmul(centred(a, zero, dtype), right.typed(dtype))), bound
+
+
+def _multiply_parts(a: Array, right: Weights) -> Array:
+    """The product in parts of the inner axis, each of them exact in float32."""
+    ends = (0, *right.cuts, a.shape[-1])
+    total: Array = np.matmul(a[..., : ends[1]], right.values[: ends[1]]).astype(np.float64)
+    for start, stop in pairwise(ends[1:]):
+        total += np.matmul(a[..., start:stop], right.values[start:stop])
+    return total
 
 
 def _prepare_right(b: int, zero: int) -> Any:
@@ -144,7 +188,7 @@ def _prepare_right(b: int, zero: int) -> Any:
         has_zero = zero < len(call.in_types) and call.in_types[zero] is not None
         if b not in call.consts or (has_zero and zero not in call.consts):
             return None
-        return _right(call.consts[b], call.consts[zero] if has_zero else None)
+        return right_factor(call.consts[b], call.consts[zero] if has_zero else None)
 
     return prepare
 
@@ -152,8 +196,12 @@ def _prepare_right(b: int, zero: int) -> Any:
 matmul_integer = declare(
     "MatMulInteger", inputs="A B a_zero_point? b_zero_point?", outputs="Y", flags=Flags(fusible=True, fp16_safe=True)
 )
+matmul_integer.layout(right_operand(1))
 matmul_integer.cost(_matmul_cost(0, 1))
 matmul_integer.prepare(_prepare_right(1, 3))
+
+
+matmul_integer.tile(tiles_cube.product_integer)
 
 
 @matmul_integer.infer
@@ -167,7 +215,7 @@ def _(n: Infer) -> Result:
 
 @matmul_integer.kernel
 def _(call: Call, a: Array, b: Array, a_zero: Array | None = None, b_zero: Array | None = None) -> Array:
-    return int32_of(*_multiply(call, a, a_zero, b, b_zero))
+    return int32_of(*multiply(call, a, a_zero, b, b_zero))
 
 
 qlinear_matmul = declare(
@@ -176,8 +224,12 @@ qlinear_matmul = declare(
     outputs="y",
     flags=Flags(fusible=True, fp16_safe=True),
 )
+qlinear_matmul.layout(right_operand(3))
 qlinear_matmul.cost(_matmul_cost(0, 3))
 qlinear_matmul.prepare(_prepare_right(3, 5))
+
+
+qlinear_matmul.tile(tiles_cube.product_quantized)
 
 
 @qlinear_matmul.infer
@@ -195,7 +247,7 @@ def _(
     call: Call, a: Array, a_scale: Array, a_zero: Array, b: Array, b_scale: Array, b_zero: Array, y_scale: Array,
     y_zero: Array,
 ) -> Array:  # fmt: skip
-    sums, bound = _multiply(call, a, a_zero, b, b_zero)
+    sums, bound = multiply(call, a, a_zero, b, b_zero)
     scales = [_by_row(a_scale, a.ndim), _by_column(b_scale), _by_row(y_scale, a.ndim)]
     left, right, out = [np.asarray(s, dtype=np.float32) for s in scales]
     return requantized(call, sums, bound, np.asarray(left * right / out), _by_row(y_zero, a.ndim), y_zero.dtype)
@@ -234,17 +286,23 @@ def _conv_cost(x: int, w: int) -> Any:
 
 @dataclass(frozen=True)
 class Filters:
-    """Weights at bind, and Conv's own call on them where the input's shape and the type to compute in are known."""
+    """Weights at bind, and Conv's own call on them where the input's shape and the type to compute in are known.
+
+    `parts` are the calls on parts of the input channels, where the weights are cut.
+    """
 
     weights: Weights
     inner: Call | None = None
+    parts: tuple[Call, ...] = ()
 
 
-def _filters(w: Array, zero: Array | None) -> Weights:
+def _filters(w: Array, zero: Array | None, group: int) -> Weights:
     by_channel = zero.reshape(-1, *(1,) * (w.ndim - 1)) if zero is not None and zero.size > 1 else _by_column(zero)
     values = centred(w, by_channel, np.float32)
-    sums = np.abs(values).reshape(w.shape[0], -1).sum(axis=1, dtype=np.float64)
-    return Weights(values, float(np.max(sums, initial=0)))
+    by_input = np.abs(values).reshape(*w.shape[:2], -1).sum(axis=2, dtype=np.float64)
+    bound = float(np.max(by_input.sum(axis=1), initial=0))
+    cut = group == 1 and bound * _REACH >= _EXACT32
+    return Weights(values, bound, cuts_of(by_input.T, 1) if cut else ())
 
 
 def _bound(weights: Weights, dtype: np.dtype[Any], zero: Array | None, bias: Array | None) -> float:
@@ -259,12 +317,14 @@ def _prepare_filters(x_zero: int, w: int, w_zero: int, bias: int) -> Any:
 
         if w not in call.consts or not known(w_zero):
             return None
-        weights = _filters(call.consts[w], call.consts.get(w_zero))
+        weights = _filters(call.consts[w], call.consts.get(w_zero), call.attrs["group"])
         x = call.in_types[0]
         if not (isinstance(x, Tensor) and x.static and known(x_zero) and known(bias)):
             return Filters(weights)
         bound = _bound(weights, x.dtype.numpy, call.consts.get(x_zero), call.consts.get(bias))
         shape = tuple(int(d) for d in x.dims if isinstance(d, int))
+        if weights.cuts and working_type(bound) == np.float64:
+            return Filters(weights, parts=_part_calls(call.attrs, weights, shape))
         return Filters(weights, _inner_call(call.attrs, weights.typed(working_type(bound)), shape))
 
     return prepare
@@ -274,10 +334,12 @@ def _convolve(
     call: Call, x: Array, x_zero: Array | None, w: Array, w_zero: Array | None, bias: Array | None
 ) -> tuple[Array, float]:
     """The exact convolution of the centred tensors plus `bias`, and the bound on it."""
-    filters = call.state if isinstance(call.state, Filters) else Filters(_filters(w, w_zero))
+    filters = call.state if isinstance(call.state, Filters) else Filters(_filters(w, w_zero, call.attrs["group"]))
     zero = _by_column(x_zero)
     bound = _bound(filters.weights, x.dtype, zero, bias)
     dtype = working_type(bound)
+    if dtype == np.float64 and filters.weights.cuts:
+        return _convolve_parts(call, filters, x, zero, bias), bound
     inner = filters.inner
     if inner is None or inner.in_types[0] != Tensor(DType.of(dtype), x.shape):
         inner = _inner_call(call.attrs, filters.weights.typed(dtype), x.shape)
@@ -285,6 +347,37 @@ def _convolve(
     assert kernel is not None
     added = None if bias is None else bias.astype(dtype)
     return kernel(inner, centred(x, zero, dtype), inner.consts[1], added), bound
+
+
+def _ends(weights: Weights) -> list[tuple[int, int]]:
+    """The parts of the input channels as (start, stop)."""
+    ends = (0, *weights.cuts, weights.values.shape[1])
+    return list(pairwise(ends))
+
+
+def _part_calls(attrs: Mapping[str, Any], weights: Weights, x: tuple[int, ...]) -> tuple[Call, ...]:
+    return tuple(
+        _inner_call(attrs, np.ascontiguousarray(weights.values[:, start:stop]), (x[0], stop - start, *x[2:]))
+        for start, stop in _ends(weights)
+    )
+
+
+def _convolve_parts(call: Call, filters: Filters, x: Array, zero: Array | None, bias: Array | None) -> Array:
+    """The convolution in parts of the input channels, each of them exact in float32."""
+    parts = filters.parts
+    first = parts[0].in_types[0] if parts else None
+    if not isinstance(first, Tensor) or first.dims[:1] + first.dims[2:] != x.shape[:1] + x.shape[2:]:
+        parts = _part_calls(call.attrs, filters.weights, x.shape)
+    kernel = _conv().kernel_fn
+    assert kernel is not None
+    total: Array | None = None
+    for inner, (start, stop) in zip(parts, _ends(filters.weights), strict=True):
+        sums = kernel(inner, centred(x[:, start:stop], zero, np.float32), inner.consts[1], None)
+        total = sums.astype(np.float64) if total is None else np.add(total, sums, out=total)
+    assert total is not None
+    if bias is not None:
+        total += bias.reshape(-1, *(1,) * (x.ndim - 2))
+    return total
 
 
 def _inner_call(attrs: Mapping[str, Any], w: Array, x_shape: tuple[int, ...]) -> Call:
@@ -303,8 +396,12 @@ conv_integer = declare(
     attrs=CONV_ATTRS,
     flags=Flags(fusible=True, splittable=(0, 1), fp16_safe=True),
 )
+conv_integer.layout(feature_maps(0, needs=True, weights={1: Format.FRACTAL_Z}, groups="group"))
 conv_integer.cost(_conv_cost(0, 1))
 conv_integer.prepare(_prepare_filters(2, 1, 3, 4))
+
+
+conv_integer.tile(tiles_cube.convolution_integer)
 
 
 @conv_integer.infer
@@ -328,8 +425,12 @@ qlinear_conv = declare(
     attrs=CONV_ATTRS,
     flags=Flags(fusible=True, splittable=(0, 1), fp16_safe=True),
 )
+qlinear_conv.layout(feature_maps(0, needs=True, weights={3: Format.FRACTAL_Z}, groups="group"))
 qlinear_conv.cost(_conv_cost(0, 3))
 qlinear_conv.prepare(_prepare_filters(2, 3, 5, 8))
+
+
+qlinear_conv.tile(tiles_cube.convolution_quantized)
 
 
 @qlinear_conv.infer

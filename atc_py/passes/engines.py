@@ -4,8 +4,12 @@
                   └─ Conv ─────────────────── Resize          Conv, Resize          aicore
     s: strings ─ StringNormalizer                             StringNormalizer      host   (no address on the device)
     x: float64 ─ Add                                          Add                   aicpu  (no float64 on AI Core)
+    Unique ─ Neg ─ NonZero, a few elements                    Neg                   aicpu  (two copies cost more)
 
-An operator's declaration names its engine; the types overrule it downwards, never upwards.
+Three steps. By type: an operator's declaration names its engine, and what its operands are overrules that downwards,
+never upwards. By size: small integers that the host has made are worked on by the host. By the cost of crossing: small
+AI Core operators beside others go over to them where that costs less than the copies (`passes/crossings.py`). Each
+node that is not on AI Core has a note that says why.
 """
 
 from __future__ import annotations
@@ -16,54 +20,94 @@ from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node
 from atc_py.ir.types import DType, Tensor, Type, on_host
 from atc_py.ops.base import Engine, Op
 from atc_py.passes.base import PassContext
+from atc_py.passes.crossings import is_copy, settle
+from atc_py.target.cost import Work
 
 HOST_ELEMENTS = 1024
 """Integer values of at most so many elements that the host has made are worked on by the host."""
 
+_WIDE = frozenset({DType.FLOAT64, DType.COMPLEX64, DType.COMPLEX128})
+
 
 def assign_engines(graph: Graph, ctx: PassContext) -> int:
     """Set `engine` of every node; returns how many changed."""
+    order = [n for n in graph.order() if n.op not in STRUCTURAL]
+    chosen: dict[int, Engine] = {}
+    reasons: dict[int, str] = {}
+    for node in order:
+        op = ctx.op(node)
+        engine, reason = _by_type(graph, op, node, chosen)
+        chosen[node.id] = engine
+        if reason:
+            reasons[node.id] = reason
+    if ctx.target is not None and any(e is not Engine.AICORE for e in chosen.values()):
+        works: dict[int, Work] = {}
+        for away in (Engine.HOST, Engine.AICPU):
+            moved = settle(graph, ctx.target, order, chosen, away, works)
+            reasons.update(moved)
+            if moved:
+                _follow(graph, ctx, order, chosen)
     changed = 0
-    for node in graph.order():
-        if node.op in STRUCTURAL:
-            continue
-        engine = _engine(graph, ctx.op(node), node).value
-        changed += node.engine != engine
-        node.engine = engine
+    for node in order:
+        engine_name = chosen[node.id].value
+        changed += node.engine != engine_name
+        node.engine = engine_name
+        if node.id in reasons:
+            node.note(f"engines: {reasons[node.id]}")
     return changed
 
 
-def _engine(graph: Graph, op: Op, node: Node) -> Engine:
+def _by_type(graph: Graph, op: Op, node: Node, chosen: dict[int, Engine]) -> tuple[Engine, str]:
+    """The engine by operator type and by size, and why it is not AI Core."""
     values = graph.values
+    if op.engine is Engine.HOST:
+        return Engine.HOST, "" if op.flags.control else f"host: {op.name} is declared for the host"
     types = [values[v].type for v in (*node.inputs, *node.outputs) if v != ABSENT]
-    if op.engine is Engine.HOST or any(map(on_host, types)) or _host_arithmetic(graph, node):
-        return Engine.HOST
+    if any(map(on_host, types)):
+        return Engine.HOST, "host: strings, sequences and maps have no address on the device"
+    if _host_arithmetic(graph, node, chosen):
+        return Engine.HOST, f"host: the host has made its integers, at most {HOST_ELEMENTS} of them"
     if op.flags.alias and node.inputs:
-        return _producer_engine(graph, node)
-    if op.reference or op.engine is Engine.AICPU or any(map(_too_wide, types)):
-        return Engine.AICPU
-    return Engine.AICORE
+        return _producer_engine(graph, node, chosen), ""
+    if op.reference:
+        return Engine.AICPU, f"aicpu: {op.name} is served by onnx's reference implementation"
+    if op.engine is Engine.AICPU:
+        return Engine.AICPU, f"aicpu: {op.name} is declared for AI CPU"
+    wide = next((t for t in types if _too_wide(t)), None)
+    if isinstance(wide, Tensor):
+        return Engine.AICPU, f"aicpu: AI Core has no unit for {wide.dtype.value}"
+    return Engine.AICORE, ""
+
+
+def _follow(graph: Graph, ctx: PassContext, order: list[Node], chosen: dict[int, Engine]) -> None:
+    """What only renames bytes goes where they are made."""
+    for node in order:
+        if ctx.op(node).flags.alias and node.inputs and chosen[node.id] is not Engine.HOST:
+            chosen[node.id] = _producer_engine(graph, node, chosen)
 
 
 def _too_wide(type_: Type) -> bool:
     """Whether AI Core has no unit for the dtype."""
-    return isinstance(type_, Tensor) and (type_.dtype is DType.FLOAT64 or type_.dtype.is_complex)
+    return isinstance(type_, Tensor) and type_.dtype in _WIDE
 
 
-def _producer_engine(graph: Graph, node: Node) -> Engine:
-    """A node that only renames bytes is counted where the bytes were made."""
+def _producer_engine(graph: Graph, node: Node, chosen: dict[int, Engine]) -> Engine:
+    """A node that only renames bytes is counted where they were made; a view of what the host made is AI Core's."""
     producer = graph.producer(node.inputs[0])
-    return Engine(producer.engine) if producer.engine and producer.engine != "host" else Engine.AICORE
+    if is_copy(producer):
+        return Engine(producer.attrs["to"])
+    engine = chosen.get(producer.id, Engine.AICORE)
+    return Engine.AICORE if engine is Engine.HOST else engine
 
 
-def _host_arithmetic(graph: Graph, node: Node) -> bool:
+def _host_arithmetic(graph: Graph, node: Node, chosen: dict[int, Engine]) -> bool:
     """Whether the node computes small integers from small integers that the host has made."""
     made_by_host = False
     for value in node.inputs:
         if value == ABSENT:
             continue
         producer = graph.producer(value)
-        if producer.const is None and producer.engine != "host":
+        if producer.const is None and chosen.get(producer.id) is not Engine.HOST:
             return False
         made_by_host = made_by_host or producer.const is None
     return made_by_host and all(_small_ints(graph.type(v)) for v in (*node.inputs, *node.outputs) if v != ABSENT)
