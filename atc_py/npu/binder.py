@@ -13,9 +13,10 @@ from typing import Any
 
 from atc_py.errors import AtcError, error
 from atc_py.ir.constants import DimVec
-from atc_py.ir.dims import symbols_of
+from atc_py.ir.dims import Dim, symbol, symbols_of
 from atc_py.ir.types import DType, Tensor, Type
 from atc_py.memory import Binding
+from atc_py.npu.formats import adapted
 from atc_py.npu.memory import Array, Placed, concrete, kernel_failed, located, place
 from atc_py.npu.weights import Weights
 from atc_py.ops import check
@@ -39,11 +40,15 @@ class Step:
 
 
 class Binder:
-    """Makes steps of tasks. `weights` are the plan's constants; `runtime` the symbols that tasks bind."""
+    """Makes steps of tasks. `weights` are the plan's constants; `runtime` the symbols that tasks bind.
 
-    def __init__(self, plan: Plan, binding: Binding, weights: Weights) -> None:
-        self.plan, self.binding, self.weights = plan, binding, weights
+    With `tiles`, tasks that are tile programs run as these, in buffers of the planned sizes.
+    """
+
+    def __init__(self, plan: Plan, binding: Binding, weights: Weights, tiles: bool = False) -> None:
+        self.plan, self.binding, self.weights, self.tiles = plan, binding, weights, tiles
         self.runtime = frozenset(s for s, r in plan.symbols.items() if r.runtime)
+        self._found: dict[int, list[tuple[int, str]]] = {}
 
     def is_late(self, task: Task) -> bool:
         """Whether the task's sizes depend on what an earlier task, or itself, finds out."""
@@ -51,6 +56,28 @@ class Binder:
             return True
         constants = (self.plan.constants[k] for k in task.host_values.values())
         return any(self._mentions(e) for c in constants if isinstance(c, DimVec) for e in c.elements)
+
+    def deciding(self, task: Task) -> tuple[str, ...]:
+        """The run-time symbols by whose values a late task is bound."""
+        if task.body is not None:
+            return tuple(sorted(self.runtime))
+        sizes: list[Any] = []
+        for operand in task.operands():
+            shape = operand.type.shape if isinstance(operand.type, Tensor) else None
+            sizes += [*(shape or ()), *(operand.strides or ()), operand.delta]
+        for constant in (self.plan.constants[k] for k in task.host_values.values()):
+            sizes += constant.elements if isinstance(constant, DimVec) else ()
+        return tuple(sorted({s for size in sizes for s in symbols_of(size)} & self.runtime))
+
+    def founds(self, operand: Operand) -> list[tuple[int, str]]:
+        """The run-time symbols that are whole dims of the operand's type: (axis, symbol)."""
+        found = self._found.get(id(operand))
+        if found is None:
+            shape = operand.type.shape if isinstance(operand.type, Tensor) else None
+            pairs = [(axis, symbols_of(d), d) for axis, d in enumerate(shape or ()) if isinstance(d, Dim)]
+            found = [(axis, n[0]) for axis, n, d in pairs if len(n) == 1 and n[0] in self.runtime and d == symbol(n[0])]
+            self._found[id(operand)] = found  # operands live as long as the plan
+        return found
 
     def late(self, operand: Operand) -> bool:
         """Whether an operand's place or size is known only at run time."""
@@ -97,16 +124,18 @@ class Binder:
             in_types[i] = concrete(operand.type, env)
             placed = self.place(operand, env)
             if placed is not None and placed.space is Space.WEIGHTS:
-                inputs[i] = consts[i] = self.weights.view(placed)
+                inputs[i] = consts[i] = self.weights.operand(placed, in_types[i])
             else:
                 places[i] = placed
         outputs = [self.place(o, env) for o in task.outputs]
         out_types = tuple(concrete(o.type, env) for o in task.outputs)
         check.operation(op, task.attrs, in_types, out_types, consts, task.body)
         call = Call(task.attrs, out_types, [None] * len(outputs), consts, tuple(in_types), body=task.body)
+        call.tiles = self.tiles
         if op.prepare_fn is not None and all(_known(t) for t in in_types):
             call.state = op.prepare_fn(call)
-        return Step(task, op.kernel_fn, call, inputs, places, outputs, op.flags.random)
+        kernel, call = adapted(op, op.kernel_fn, call, inputs, task.name)
+        return Step(task, kernel, call, inputs, places, outputs, op.flags.random)
 
 
 def _known(type_: Type | None) -> bool:

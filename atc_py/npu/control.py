@@ -27,7 +27,7 @@ def run_regions(context: Context, regions: Sequence[Region]) -> None:
     """Run regions one after the other."""
     for region in regions:
         if isinstance(region, Static):
-            for task in region.tasks:
+            for task in context.order(region.tasks):
                 context.execute(task)
         elif isinstance(region, Host):
             context.execute(region.task)
@@ -75,6 +75,7 @@ def _dead(context: Context, region: If, branch: int) -> None:
 
 def _move(context: Context, source: Operand, target: Operand, by: str) -> None:
     if source.buffer == target.buffer:
+        context.renamed(source, target)
         return
     value = context.load(source)
     context.save(target, value.copy() if isinstance(value, np.ndarray) else value, by)

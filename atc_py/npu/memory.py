@@ -58,6 +58,11 @@ class Placed:
     strides: tuple[int, ...] | None
 
     @property
+    def whole(self) -> bool:
+        """Whether the array begins where its space does and lies in one piece."""
+        return self.offset == 0 and self.strides is None and self.index >= 0
+
+    @property
     def span(self) -> tuple[int, int]:
         """The bytes of the space between which all elements lie: the first, and the one behind the last."""
         if 0 in self.shape:
@@ -125,6 +130,15 @@ class Spaces:
     dynamic: dict[int, Array] = field(default_factory=dict)
     inputs: Sequence[Any] = ()
     outputs: Sequence[Any] = ()
+
+    def port(self, place: Placed) -> Array:
+        """The view of a caller's array; the array itself where all of it is meant as it lies, which is the rule."""
+        ports = self.inputs if place.space is Space.INPUT else self.outputs
+        if place.whole and place.index < len(ports):
+            array = ports[place.index]
+            if type(array) is np.ndarray and array.shape == place.shape and array.dtype == place.dtype:
+                return array
+        return place.view(self.base(place))
 
     def base(self, place: Placed) -> Array:
         """The bytes of the space in which `place` lies."""

@@ -1,20 +1,26 @@
 """The weights space: the file's bytes as they are mapped, and behind them what is derived at bind.
 
 [0, W)      mapped from the OM file, read only
-[W, …)      Derived and Splat constants and unpacked 4-bit types, made once a plan and shared by its contexts
+[W, …)      Derived and Splat constants and unpacked 4-bit types, made when a task first reads them, once a plan
+
+A weight that is stored in fractals is a re-layout of bytes in the file. Kernels get it as it is meant, which is these
+bytes; the fractals are made only for who reads them as they lie, so that no weight is held twice.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 
-from atc_py.ir.constants import DimVec, Splat
-from atc_py.npu.memory import PAGE, Array, Placed, allocate, outside
+from atc_py.ir.constants import Blob, Constant, DimVec, Splat, blob_array
+from atc_py.ir.types import BLOCKED, Tensor, Type
+from atc_py.npu.memory import Array, Placed, allocate, outside
 from atc_py.ops.evaluate import evaluate
-from atc_py.plan.types import Plan, Space
+from atc_py.ops.formats import meant, unpack
+from atc_py.plan.types import Buffer, Plan, Space
 
 
 class Weights:
@@ -22,39 +28,63 @@ class Weights:
 
     def __init__(self, plan: Plan, mapped: Array) -> None:
         self.plan, self.mapped = plan, mapped
+        start = plan.weights_nbytes
+        behind = [b for b in plan.buffers if b.space is Space.WEIGHTS and (b.offset or 0) >= start]
+        self._behind = sorted(behind, key=lambda b: (b.offset or 0, b.id))
+        self._starts = [b.offset or 0 for b in self._behind]
+        self._made: dict[int, Array] = {}
         self._host: dict[int, Array] = {}
+        self._meant: dict[int, Array] = {}
 
-    @cached_property
-    def derived(self) -> Array:
-        """The bytes behind the mapped ones."""
-        start = self.plan.weights_nbytes
-        buffers = [b for b in self.plan.buffers if b.space is Space.WEIGHTS and (b.offset or 0) >= start]
-        end = max(((b.offset or 0) + _int(b.nbytes) for b in buffers), default=start)
-        if end - start > sum(_int(b.nbytes) + PAGE for b in buffers):
-            raise outside(f"constant up to byte {end} of weights", f"the {len(buffers)} that are made at bind")
-        space = allocate(end - start)
-        for b in buffers:
-            constant = self.plan.constants[b.index]
+    @property
+    def made_nbytes(self) -> int:
+        """Bytes of the derived constants that have been made so far."""
+        return sum(array.nbytes for array in self._made.values())
+
+    def view(self, place: Placed) -> Array:
+        """The constant's bytes at a place of the weights space, in the stored shape."""
+        if place.offset < self.plan.weights_nbytes:
+            return place.view(self.mapped)
+        at = bisect_right(self._starts, place.offset) - 1
+        if at < 0:
+            raise outside(f"byte {place.offset} of weights", "what is made at bind")
+        buffer = self._behind[at]
+        return replace(place, offset=place.offset - self._starts[at]).view(self._bytes(buffer))
+
+    def _bytes(self, buffer: Buffer) -> Array:
+        """The bytes of a derived constant. Raises `AtcError` E30010 where they are not as many as the plan says."""
+        found = self._made.get(buffer.id)
+        if found is None:
+            constant = self.plan.constants[buffer.index]
             # A Splat's operands have stride 0: one element is all they need, whatever its (symbolic) shape.
             if isinstance(constant, Splat):
                 array = np.asarray(constant.value, constant.dtype.numpy)
             else:
                 array = evaluate(constant)
-            offset = (b.offset or 0) - start
             raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            if raw.nbytes != _int(b.nbytes):
-                raise outside(f"constant {b.index} of {raw.nbytes} bytes", f"buffer {b.id} of {b.nbytes}")
-            space[offset : offset + raw.nbytes] = raw
-        space.flags.writeable = False
-        return space
+            if raw.nbytes != buffer.nbytes:
+                held = f"buffer {buffer.id} of {buffer.nbytes}"
+                raise outside(f"constant {buffer.index} of {raw.nbytes} bytes", held)
+            found = self._made[buffer.id] = allocate(raw.nbytes)
+            found[...] = raw
+            found.flags.writeable = False
+        return found
 
-    def view(self, place: Placed) -> Array:
-        """The constant at a place of the weights space."""
-        start = self.plan.weights_nbytes
-        if place.offset < start:
-            return place.view(self.mapped)
-        moved = Placed(place.space, place.index, place.offset - start, place.shape, place.dtype, place.strides)
-        return moved.view(self.derived)
+    def operand(self, place: Placed, type_: Type | None) -> Array:
+        """The constant as its type means it, whatever its format."""
+        if not isinstance(type_, Tensor) or type_.storage is None or type_.storage not in BLOCKED:
+            return self.view(place)
+        constant = self.plan.constants[place.index]
+        source, shape = meant(constant), tuple(d for d in type_.dims if type(d) is int)
+        if source is constant or source.shape != shape or source.dtype is not type_.dtype:
+            return unpack(self.view(place), type_.storage, shape)
+        found = self._meant.get(place.index)
+        if found is None:
+            found = self._meant[place.index] = self._source(source)
+        return found
+
+    def _source(self, source: Constant) -> Array:
+        return blob_array(source) if isinstance(source, Blob) else evaluate(source)
 
     def host_value(self, number: int, env: Mapping[str, int]) -> Array:
         """The value of constant `number` under `env`, as the host reads it to launch a task."""
@@ -64,8 +94,3 @@ class Weights:
         if number not in self._host:
             self._host[number] = evaluate(constant, env)
         return self._host[number]
-
-
-def _int(size: object) -> int:
-    assert isinstance(size, int)
-    return size
