@@ -76,6 +76,8 @@ DTYPES = (
     DType.UINT4,
     DType.INT2,
     DType.UINT2,
+    DType.FLOAT6_E2M3,
+    DType.FLOAT6_E3M2,
 )
 """Enumerations as small numbers: the place in these tables, to which entries are only ever added at the end."""
 

@@ -102,8 +102,9 @@ class Task:
     `inputs` has None where an optional input is absent. `host_values` are the inputs that the host reads to launch
     the task (shapes, axes): input position → constant number in `Plan.constants`. `body` is the tile program of a
     fused task. `workspace` is scratch memory: its content means nothing before and after. `waits` and `records` are
-    event ids. `binds` are the symbols that become known when the task has run: (symbol, output position, axis).
-    `cost` is in cycles of the target, 0 while no clock exists.
+    event ids; a wait is for the last record of its event before it in the region. `binds` are the symbols that become
+    known when the task has run: (symbol, output position, axis). `cost` is in cycles of the target, 0 while no clock
+    exists.
     """
 
     id: int

@@ -17,6 +17,7 @@ from itertools import pairwise
 from atc_py.errors import Problems
 from atc_py.ir.constants import Blob, Constant, Splat
 from atc_py.ir.types import Tensor, on_host
+from atc_py.plan.event_law import events
 from atc_py.plan.extents import MAX_RUNS, Extent, Layout
 from atc_py.plan.flow import Flow, show_region, show_task, show_value
 from atc_py.plan.live import live
@@ -31,7 +32,6 @@ from atc_py.plan.types import (
     Region,
     Scan,
     Space,
-    Static,
     Task,
     own_operands,
     walk,
@@ -337,42 +337,7 @@ def _constant_nbytes(constant: Constant) -> int | None:
 
 
 def _events(e: Evidence) -> Iterator[Finding]:
-    streams, events = e.plan.streams, e.plan.events
-    recorders: dict[int, Task] = {}
-    for task in e.tasks:
-        if not 0 <= task.stream < streams:
-            yield show_task(task), f"runs on stream {task.stream} of {streams}"
-        for event in (*task.waits, *task.records):
-            if not 0 <= event < events:
-                yield show_task(task), f"names event {event} of {events}"
-        for event in task.records:
-            other = recorders.setdefault(event, task)
-            if other is not task or task.records.count(event) > 1:
-                yield show_task(task), f"records event {event}, which {show_task(other)} records too"
-    for region in e.regions:
-        tasks = region.tasks if isinstance(region, Static) else (region.task,) if isinstance(region, Host) else ()
-        yield from _waits(tasks, recorders)
-
-
-def _waits(tasks: Sequence[Task], recorders: Mapping[int, Task]) -> Iterator[Finding]:
-    seen: dict[int, None] = {}
-    here = {id(t) for t in tasks}
-    for task in tasks:
-        for event in task.waits:
-            if event in seen:
-                continue
-            recorder = recorders.get(event)
-            if recorder is None:
-                cause = "which no task records: it would wait for ever"
-            elif id(recorder) not in here:
-                cause = f"which {show_task(recorder)} of another region records"
-            elif recorder is task:
-                cause = "which it records itself: it would wait for ever"
-            else:
-                same = "; on the same stream it would wait for ever" if recorder.stream == task.stream else ""
-                cause = f"which {show_task(recorder)} records, and that comes later{same}"
-            yield show_task(task), f"waits for event {event}, {cause}"
-        seen.update(dict.fromkeys(task.records))
+    yield from events(e.plan, e.regions)
 
 
 def _binds(e: Evidence) -> Iterator[Finding]:
@@ -438,7 +403,7 @@ LAWS: tuple[Law, ...] = (
     Law("E31007", "alignment", "arena to 512 bytes, weights to 64, elements to themselves", _alignment, _REPORT),
     Law("E31008", "lifetimes", "an arena buffer is kept while a task uses it", _lifetimes, _REPORT),
     Law("E31009", "weights", "a weights buffer holds its constant, in the file or behind it", _weights, _REPORT),
-    Law("E31010", "events", "an event is recorded once, before it is waited for", _events, _STREAMS),
+    Law("E31010", "events", "a wait is for one record, which comes before it for certain", _events, _STREAMS),
     Law("E31011", "binds", "a symbol is bound once, by a step that the host waits for", _binds, _REPORT),
     Law("E31012", "control", "branches do something, carried values keep their shapes", _control, _REPORT),
     Law("E31013", "read-only", "nothing writes to inputs and weights", _flow("read-only"), _REPORT),

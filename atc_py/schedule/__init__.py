@@ -1,7 +1,12 @@
 """From a lowered graph to a Plan: order, places, streams, tasks."""
 
-from atc_py.schedule.costs import graph_timeline, latency_us, plan_timeline
+from atc_py.schedule.costs import graph_timeline, latency_us, plan_handing, plan_timeline
 from atc_py.schedule.hint import live_hints
 from atc_py.schedule.schedule import ScheduleOptions, schedule
+from atc_py.schedule.sink import SINKS
+from atc_py.schedule.streams import MOST_STREAMS, STREAMS
 
-__all__ = ["ScheduleOptions", "graph_timeline", "latency_us", "live_hints", "plan_timeline", "schedule"]
+__all__ = [
+    "MOST_STREAMS", "SINKS", "STREAMS", "ScheduleOptions", "graph_timeline", "latency_us", "live_hints", "plan_handing",
+    "plan_timeline", "schedule",
+]  # fmt: skip

@@ -6,67 +6,53 @@
     the model        launch 80 us + 26.6 us
 
 A task's cost is in cycles of the target; what the clock assumes beside the plan's tasks, conversions of format, is
-charged to the task that needs it, so that launch and tasks add up to the model's time on one stream.
+charged to the task that needs it, so that launch and tasks add up to the model's time on one stream. On several streams
+the time is what the clock says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 
 from atc_py.ir.graph import Graph
 from atc_py.ir.types import DType
-from atc_py.plan.types import Gears, Host, If, Loop, Plan, Region, Scan, Static, Task
-from atc_py.schedule.clock import Timeline, run_clock
+from atc_py.plan.types import Host, Plan, Static, Task, walk
+from atc_py.schedule.clock import Lane, Prices, Timed, Timeline, job_owners, run_clock
 from atc_py.schedule.formats import with_formats
 from atc_py.schedule.hint import default_hint
-from atc_py.schedule.jobs import HALF, executions, graph_program, plan_program, sizes_of
+from atc_py.schedule.jobs import HALF, Program, graph_program, sizes_of
+from atc_py.schedule.lanes import joining_cycles
+from atc_py.schedule.plan_jobs import plan_program
+from atc_py.schedule.sink import Handing, handing
 from atc_py.target import Target
-from atc_py.target.cost import cycles_of, microseconds_of
+from atc_py.target.cost import microseconds_of
 
 
-def with_costs(plan: Plan, target: Target) -> Plan:
-    """The plan with the cost of each task on the target, at the values that its hint gives to symbols."""
+def task_costs(program: Program, prices: Prices, target: Target) -> dict[int, int]:
+    """Cycles of each task by its place, with those of the conversions that it needs."""
     costs: dict[int, float] = {}
-    waiting, last = 0.0, -1
-    for timed in plan_timeline(plan, target).jobs:
-        cycles = timed.breakdown.total
-        if timed.job.place < 0:
-            waiting += cycles
-            continue
-        last = timed.job.place
-        costs[last] = cycles + waiting
-        waiting = 0.0
-    if last >= 0:
-        costs[last] += waiting
-    rounded = {number: round(cycles) for number, cycles in costs.items()}
-    return replace(plan, regions=_priced(plan.regions, rounded))
+    for owner, breakdown in zip(job_owners(program.jobs), prices.breakdowns, strict=True):
+        costs[owner] = costs.get(owner, 0.0) + breakdown.total
+    return {place: round(cycles) for place, cycles in costs.items()}
 
 
-def _priced(regions: tuple[Region, ...], costs: Mapping[int, int]) -> tuple[Region, ...]:
-    return tuple(_region(r, costs) for r in regions)
-
-
-def _region(region: Region, costs: Mapping[int, int]) -> Region:
-    def task(t: Task) -> Task:
-        return replace(t, cost=costs[t.id]) if t.id in costs else t
-
-    if isinstance(region, Static):
-        return Static(tuple(map(task, region.tasks)))
-    if isinstance(region, Host):
-        return Host(task(region.task))
-    if isinstance(region, If):
-        then_branch, else_branch = _priced(region.then_branch, costs), _priced(region.else_branch, costs)
-        return replace(region, then_branch=then_branch, else_branch=else_branch)
-    if isinstance(region, (Loop, Scan)):
-        return replace(region, body=_priced(region.body, costs))
-    assert isinstance(region, Gears)
-    return replace(region, bodies=tuple(_priced(b, costs) for b in region.bodies))
+def plan_lanes(plan: Plan) -> dict[int, Lane]:
+    """The lane of each task of a plan, by its number."""
+    lanes: dict[int, Lane] = {}
+    for number, region in enumerate(walk(plan.regions)):
+        tasks = region.tasks if isinstance(region, Static) else (region.task,) if isinstance(region, Host) else ()
+        recorded: dict[int, Task] = {}
+        for task in tasks:
+            after = tuple(recorded[e].id for e in task.waits if e in recorded)
+            lanes[task.id] = Lane(number, task.stream, after)
+            recorded.update(dict.fromkeys(task.records, task))
+    return lanes
 
 
 def plan_timeline(plan: Plan, target: Target, dtypes: Mapping[DType, DType] | None = None) -> Timeline:
     """A plan on the clock."""
-    return run_clock(with_formats(plan_program(plan, sizes_of(plan.symbols, plan.hint, dtypes)), target), target)
+    program = with_formats(plan_program(plan, sizes_of(plan.symbols, plan.hint, dtypes)), target)
+    return run_clock(program, target, plan_lanes(plan) if plan.streams > 1 else None)
 
 
 def graph_timeline(
@@ -80,13 +66,45 @@ def graph_timeline(
     return run_clock(with_formats(graph_program(graph, sizes_of(graph.symbols, values, dtypes)), target), target)
 
 
-def latency_us(before: Graph, plan: Plan, target: Target, precision_mode: str) -> dict[str, float]:
-    """Predicted microseconds of one execution: the plain operators of `before` one by one, and the plan's tasks.
+_BFLOAT = {DType.FLOAT32: DType.BFLOAT16}
+_SINGLE = {DType.FLOAT16: DType.FLOAT32, DType.BFLOAT16: DType.FLOAT32}
+_PRICED: Mapping[str, Mapping[DType, DType]] = {
+    "fp16": HALF, "mixed_float16": HALF, "mixed_bfloat16": _BFLOAT, "fp32": _SINGLE,
+}  # fmt: skip
 
-    Both on one stream. Where the precision mode makes float16 of float32, the plain operators are priced so too.
+
+def latency_us(before: Graph, plan: Plan, handed: Handing, target: Target, precision_mode: str) -> dict[str, float]:
+    """Predicted microseconds of one execution: the plain operators of `before` one by one on one stream, and the plan
+    as it is `handed` over.
+
+    Where the precision mode makes one dtype of another, the plain operators are priced so too, all of them and without
+    a Cast between them: what the plan has in other dtypes, and its Casts, count against it.
     """
-    dtypes = HALF if precision_mode in ("fp16", "mixed_float16") else None
-    plain = graph_timeline(before, target, plan.hint, dtypes)
-    cycles = cycles_of(target.rates.model_us, target)
-    cycles += sum(t.cost * times for t, times in executions(plan, sizes_of(plan.symbols, plan.hint)))
-    return {"before": round(plain.microseconds, 1), "after": round(microseconds_of(cycles, target), 1)}
+    plain = graph_timeline(before, target, plan.hint, _PRICED.get(precision_mode))
+    after = microseconds_of(handed.cycles, target)
+    return {"before": round(plain.microseconds, 1), "after": round(after, 1)}
+
+
+def plan_handing(plan: Plan, target: Target) -> Handing:
+    """One execution of a plan: what the host does for it, and the cycles that it takes."""
+    cycles: dict[int, float] = {}
+    if plan.streams > 1:
+        lanes = plan_lanes(plan)
+        for timed, task in _owned(plan_timeline(plan, target)):
+            region = lanes[task].region
+            begin = cycles.setdefault(-1 - region, timed.start)
+            cycles[region] = max(cycles.get(region, 0.0), timed.end - begin)
+    numbers = {id(region): number for number, region in enumerate(walk(plan.regions))}
+
+    def static_cycles(region: Static) -> float:
+        found = cycles.get(numbers[id(region)])
+        if found is None:
+            return float(sum(t.cost for t in region.tasks))
+        return found + (joining_cycles([t.stream for t in region.tasks], target) if len(numbers) > 1 else 0.0)
+
+    return handing(plan, target, sizes_of(plan.symbols, plan.hint), static_cycles)
+
+
+def _owned(timeline: Timeline) -> Iterator[tuple[Timed, int]]:
+    """Each job on the clock with the task on whose stream it runs."""
+    return zip(timeline.jobs, job_owners([t.job for t in timeline.jobs]), strict=True)

@@ -7,9 +7,10 @@
     r   plain before the Gemm                 a conversion comes before it
     y   float16                               a conversion to float32 comes last
 
-Tensors of rank 4 that a convolution, a pooling or their like reads or writes are blocked, and so are those that
-elementwise operators and Concat connect with them. A tensor that somebody needs in the other form is converted once.
-Where tensors have storage formats of their own, and values the dtypes that they are computed in, nothing changes.
+Feature maps that an operator needs in blocks are blocked (`Layout.needs` of its declaration), and so are those that
+operators which take either form connect with them. A tensor that somebody needs in the other form is converted once.
+A program whose tensors have storage formats has its own conversions, and none is assumed; they also make the caller's
+float32 what the units take, and back. Where values have the dtypes that they are computed in, nothing changes.
 """
 
 from __future__ import annotations
@@ -19,23 +20,16 @@ from dataclasses import dataclass, field, replace
 from math import ceil, prod
 
 from atc_py.ir.types import DType, Format, lanes
+from atc_py.ops.formats import TRANS_DATA
 from atc_py.schedule.jobs import Job, Program, Touch
 from atc_py.target import Target
 from atc_py.target.cost import Work
 
-BLOCKING = frozenset(
-    {"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "Resize",
-     "InstanceNormalization", "BatchNormalization", "LRN", "GridSample", "DeformConv", "QLinearConv", "ConvInteger",
-     "DepthToSpace", "SpaceToDepth", "RoiAlign", "MaxRoiPool"}
-)  # fmt: skip
-"""Operators whose activations the units take with channels in blocks."""
-FOLLOWING = frozenset({"Concat", "Split", "Slice", "Pad", "ReduceMean", "ReduceSum", "ReduceMax", "TensorMove"})
-"""Operators besides elementwise ones that work in either form."""
-
 
 def with_formats(program: Program, target: Target) -> Program:
     """The program with the formats that the target prefers, and the conversions that they need."""
-    blocks = target.prefers is Format.NC1HWC0
+    given = any(t.stored and not t.constant for job in program.jobs for t in (*job.reads, *job.writes))
+    blocks = target.prefers is Format.NC1HWC0 and not given
     return _Formats(program.jobs, blocks).run(program.outputs)
 
 
@@ -47,6 +41,7 @@ class _Formats:
     made: set[Hashable] = field(default_factory=set)
     out: list[Job] = field(default_factory=list)
     converted: dict[tuple[Hashable, bool], Touch] = field(default_factory=dict)
+    left: dict[Hashable, Touch] = field(default_factory=dict)
 
     def run(self, outputs: Sequence[Touch]) -> Program:
         """The program with formats; what the caller gets is converted at the end."""
@@ -56,13 +51,16 @@ class _Formats:
             if self.blocks and images and _takes(job):
                 for key in images:
                     self._join(key, images[0])
-                if job.kernel in BLOCKING:
+                if job.layout is not None and job.layout.needs:
                     seeds.append(images[0])
         blocked = {self._find(key) for key in seeds}
+        leaves = {t.key for t in outputs}
         for job in self.jobs:
             takes = _takes(job)
             reads = tuple(self._read(job, t, takes and self._find(t.key) in blocked) for t in job.reads)
             writes = tuple(self._written(t, takes and self._find(t.key) in blocked) for t in job.writes)
+            if job.kernel == TRANS_DATA:
+                writes = tuple(self._leaving(t) if t.key in leaves else t for t in writes)
             same = reads == job.reads and writes == job.writes
             self.out.append(job if same else replace(job, reads=reads, writes=writes))
         given = tuple(map(self._output, outputs))
@@ -70,6 +68,8 @@ class _Formats:
 
     def _output(self, touch: Touch) -> Touch:
         """What the caller gets, plain and in the dtype that the model declares."""
+        if touch.key in self.left:
+            return self.left[touch.key]
         native = self.converted.get((touch.key, True))
         if touch.key not in self.made or (native is None and not touch.narrowed):
             return touch
@@ -96,10 +96,17 @@ class _Formats:
         self.converted[touch.key, blocked] = touch
         return touch
 
+    def _leaving(self, touch: Touch) -> Touch:
+        """What a conversion of the program gives the caller, in the dtype that the model declares."""
+        self.left[touch.key] = replace(touch, nbytes=_given(touch), narrowed=False)
+        return self.left[touch.key]
+
     def _read(self, job: Job, touch: Touch, blocked: bool) -> Touch:
         """An operand in the form in which its job takes it; converted before if it is in the other one."""
         if touch.constant or touch.stored:
             return touch
+        if job.kernel == TRANS_DATA and touch.key not in self.made:
+            return replace(touch, nbytes=_given(touch))
         blocked = blocked and _image(touch)
         found = self.converted.get((touch.key, blocked))
         if found is None:
@@ -120,13 +127,13 @@ class _Formats:
     def _convert(self, key: Hashable, source: Touch, wanted: Touch, times: int) -> Touch:
         dtype = DType.FLOAT16 if wanted.narrowed else DType.FLOAT32
         work = Work(vector=prod(wanted.shape), run=lanes(dtype))
-        self.out.append(Job(-1, f"convert {key}", "TransData", "aicore", work, dtype, (source,), (wanted,), times))
+        self.out.append(Job(-1, f"convert {key}", TRANS_DATA, "aicore", work, dtype, (source,), (wanted,), times))
         return wanted
 
 
 def _takes(job: Job) -> bool:
     """Whether the job works on blocked channels."""
-    return job.elementwise or job.kernel in BLOCKING or job.kernel in FOLLOWING
+    return job.layout is not None and bool(job.layout.maps)
 
 
 def _image(touch: Touch) -> bool:

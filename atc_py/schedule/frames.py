@@ -11,13 +11,14 @@ in between. Values get one number for the whole plan: `frame.vid(value)`. Nodes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from atc_py.ir.dims import symbols_of
 from atc_py.ir.graph import STRUCTURAL, Graph, Node
-from atc_py.ir.types import Tensor, on_host
+from atc_py.ir.types import BLOCKED, Tensor, on_host
 from atc_py.ops.build import lookup
+from atc_py.schedule.joins import Views, views_of
 
 REGIONS = frozenset({"If", "Loop", "Scan"})
 """Operators whose bodies become regions of the plan."""
@@ -25,17 +26,23 @@ REGIONS = frozenset({"If", "Loop", "Scan"})
 
 @dataclass(eq=False)
 class Frame:
-    """One graph: the number of its first value, its nodes in order, its steps, and where it ends."""
+    """One graph: the number of its first value, its nodes in order, what moves no bytes, its steps, where it ends."""
 
     graph: Graph
     base: int
     nodes: list[Node]
+    views: Views
     steps: dict[int, Step] = field(default_factory=dict)
     end: int = 0
 
     def vid(self, value: int) -> int:
         """The value's number in the plan."""
         return self.base + value
+
+    def sources(self, node: Node) -> list[int]:
+        """The producers of the bytes of a node that is no step."""
+        values = () if node.op in STRUCTURAL else self.views.sources(node)
+        return [self.graph.values[v].producer for v in values]
 
 
 @dataclass(eq=False)
@@ -57,23 +64,24 @@ def is_alias(graph: Graph, node: Node) -> bool:
     """Whether the node's first output is a view of its first input, so that it becomes no task.
 
     A view's shape must be known as soon as its source's is: a shape that only the node itself finds out needs a task.
+    So does a value in blocks: its elements lie in another order in another shape.
     """
     if node.op in STRUCTURAL or not lookup(node.op, node.attrs).flags.alias:
         return False
     source, result = graph.type(node.inputs[0]), graph.type(node.outputs[0])
     if on_host(result) or not isinstance(source, Tensor) or not isinstance(result, Tensor):
         return False
-    if source.shape is None or result.shape is None:
+    if source.shape is None or result.shape is None or {source.storage, result.storage} & BLOCKED:
         return False
     mine = {s for d in result.shape for s in symbols_of(d) if graph.symbols[s].runtime}
     return mine <= {s for d in source.shape for s in symbols_of(d)}
 
 
-def roots(graph: Graph, nodes: list[Node]) -> dict[int, int]:
+def roots(graph: Graph, nodes: list[Node], views: Views | None = None) -> dict[int, int]:
     """For each value the value whose bytes it views (itself unless it is made by a view)."""
     found: dict[int, int] = {}
     for node in nodes:
-        alias = bool(node.outputs) and is_alias(graph, node)
+        alias = bool(node.outputs) and (is_alias(graph, node) if views is None else node.id in views.aliases)
         for i, value in enumerate(node.outputs):
             found[value] = found[node.inputs[0]] if alias and not i else value
     return found
@@ -107,15 +115,21 @@ def _insert_copies(graph: Graph) -> None:
         copy.engine = "host" if on_host(graph.type(value)) else "aicore"
 
 
-def lay_out(graph: Graph) -> tuple[Frame, int]:
-    """The root frame, and the number of positions."""
-    counter = _Counter()
+Arrange = Callable[[Graph, Views, list[Node]], list[Node]]
+"""Puts the nodes of one graph into another valid order."""
+
+
+def lay_out(graph: Graph, arrange: Arrange | None = None, joining: bool = True) -> tuple[Frame, int]:
+    """The root frame, and the number of positions; `joining`: joins and cuts that can do without a task have none."""
+    counter = _Counter(arrange, joining)
     frame = _frame(graph, counter)
     return frame, counter.position
 
 
 @dataclass
 class _Counter:
+    arrange: Arrange | None
+    joining: bool
     position: int = 0
     values: int = 0
 
@@ -125,10 +139,14 @@ class _Counter:
 
 
 def _frame(graph: Graph, counter: _Counter) -> Frame:
-    frame = Frame(graph, counter.values, graph.order())
+    order = graph.order()
+    views = views_of(graph, order, is_alias, counter.joining)
+    if counter.arrange is not None:
+        order = counter.arrange(graph, views, order)
+    frame = Frame(graph, counter.values, order, views)
     counter.values += max(graph.values, default=-1) + 1
     for node in frame.nodes:
-        if node.op in STRUCTURAL or is_alias(graph, node):
+        if node.op in STRUCTURAL or views.moves_nothing(node.id):
             continue
         start = counter.step()
         if node.op in REGIONS:

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
+from atc_py.ir.constants import Constant
 from atc_py.ir.dims import DimOverflow, Size
 from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node, Range
 from atc_py.ir.types import DType, Tensor, Type, on_host
-from atc_py.ops.base import Array, Cost, Infer, InferError, Op
+from atc_py.ops.base import Array, Cost, Infer, InferError, Layout, Op
 from atc_py.ops.build import known_value, lookup
-from atc_py.plan.types import Host, If, Loop, Operand, Plan, Region, Scan, Space, Static, Task
+from atc_py.ops.layouts import layout_of
 from atc_py.schedule.frames import REGIONS, is_alias, roots
 from atc_py.target.cost import Work, evaluated, work_of
 
@@ -33,7 +34,7 @@ HALF = {DType.FLOAT32: DType.FLOAT16}
 """Element types that count as others under `--precision-mode fp16`."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen, like what follows: many are made, and nobody changes one
 class Touch:
     """A buffer that a job reads or writes, and how many bytes of it.
 
@@ -51,12 +52,12 @@ class Touch:
     partial: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Job:
     """One task for the clock: `times` executions of `work`, which read and write buffers.
 
-    `kernel` is the operator, of a fused task its anchor; `elementwise` says that it maps element to element. `place`
-    says where the task is in what the jobs were made from: a node's id, or a task's number.
+    `kernel` is the operator, of a fused task its anchor; `layout` is what that takes where nothing has a format yet.
+    `place` says where the task is in what the jobs were made from: a node's id, or a task's number.
     """
 
     place: int
@@ -68,7 +69,7 @@ class Job:
     reads: tuple[Touch, ...]
     writes: tuple[Touch, ...]
     times: int = 1
-    elementwise: bool = False
+    layout: Layout | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,12 @@ class Sizes:
         """A size as a number."""
         return size if type(size) is int else evaluated(size, self.env)
 
+    def nbytes(self, type_: Tensor) -> int:
+        """Bytes of a tensor whose rank is known, in its own element type."""
+        if type_.storage is None and type_.shape is not None:
+            return prod([self.number(d) for d in type_.shape]) * type_.dtype.itemsize
+        return self.number(type_.nbytes)
+
 
 def sizes_of(
     symbols: Mapping[str, Range], hint: Mapping[str, int] | None, dtypes: Mapping[DType, DType] | None = None
@@ -125,15 +132,31 @@ class _Values(dict[str, int]):
         return UNKNOWN
 
 
-@dataclass(frozen=True)
-class _Call:
+class Values(Sequence["Array | None"]):
+    """What is known of an operator's inputs; `asked`: whether somebody has looked at it."""
+
+    def __init__(self, constants: Sequence[Constant | None]) -> None:
+        self.constants = constants
+        self.asked = False
+
+    def __len__(self) -> int:
+        return len(self.constants)
+
+    def __getitem__(self, i: Any) -> Any:
+        self.asked = True
+        found = self.constants[i]
+        return [known_value(c) for c in found] if isinstance(i, slice) else known_value(found)
+
+
+@dataclass(slots=True)
+class Call:
     """An operator with the types and values of its inputs, wherever it stands."""
 
     op: Op
     attrs: Mapping[str, Any]
     types: tuple[Type | None, ...]
     outs: tuple[Type, ...]
-    values: tuple[Array | None, ...]
+    values: Values
     bodies: Mapping[str, Graph]
 
     def cost(self) -> Cost:
@@ -144,12 +167,19 @@ class _Call:
         except (InferError, DimOverflow):
             return Cost()
 
-    def anchor(self) -> Op:
-        """The operator; of a fused task the first one of its body."""
+    def anchor(self) -> tuple[Op, Layout | None]:
+        """The operator, of a fused task the first one of its body, and in which formats it takes its operands."""
         if self.op.name != "Fused" or "body" not in self.bodies:
-            return self.op
-        first = next((n for n in self.bodies["body"].order() if n.op not in STRUCTURAL), None)
-        return self.op if first is None else lookup(first.op, first.attrs)
+            return self.op, layout_of(self.op, self.attrs, self.types, self.outs, self.values)
+        body = self.bodies["body"]
+        first = next((n for n in body.order() if n.op not in STRUCTURAL), None)
+        if first is None:
+            return self.op, None
+        types = tuple(None if v == ABSENT else body.type(v) for v in first.inputs)
+        values = tuple(None if v == ABSENT else known_value(body.const(v)) for v in first.inputs)
+        outs = [body.type(v) for v in first.outputs]
+        op = lookup(first.op, first.attrs)
+        return op, layout_of(op, first.attrs, types, outs, values)
 
     def dtype(self, sizes: Sizes) -> DType:
         """The element type that the units work in: bytes where the left operand is bytes, else the first float."""
@@ -161,12 +191,52 @@ class _Call:
         return DType.FLOAT32 if found is None else sizes.dtype(found)
 
 
-class _Maker:
-    """What makes jobs of calls: each buffer is measured once."""
+@dataclass(frozen=True)
+class Needs:
+    """What a call needs: all of a job that does not depend on which buffers it touches."""
+
+    work: Work
+    dtype: DType
+    kernel: str
+    layout: Layout | None
+
+
+class Maker:
+    """What makes jobs of calls: each buffer is measured once, and so is each operator over the same types."""
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
         self._seen: dict[tuple[Hashable, int], Touch] = {}
+        self._needs: dict[Hashable, Needs | None] = {}
+
+    def needs(self, call: Call, left: int) -> Needs:
+        """What a call needs whose left operand has `left` bytes; `left`, attributes and types say it, or values too."""
+        if call.bodies:
+            return self._needed(call, left)
+        key = (call.op.name, tuple(call.attrs.items()), call.types, call.outs, left)
+        try:
+            hash(key)
+        except TypeError:  # an attribute that is no key
+            return self._needed(call, left)
+        if key in self._needs:
+            found = self._needs[key]
+            return found if found is not None else self._by_values(key, call, left)
+        found = self._needed(call, left)
+        self._needs[key] = None if call.values.asked else found
+        return found
+
+    def _by_values(self, key: Hashable, call: Call, left: int) -> Needs:
+        """What a call needs of which values say it too."""
+        key = (key, *[c and c.key for c in call.values.constants])
+        found = self._needs.get(key)
+        if found is None:
+            found = self._needs[key] = self._needed(call, left)
+        return found
+
+    def _needed(self, call: Call, left: int) -> Needs:
+        work = work_of(call.cost(), self.sizes.env, left)
+        anchor, layout = call.anchor()
+        return Needs(work, call.dtype(self.sizes), anchor.name, layout)
 
     def touch(self, key: Hashable, type_: Type, constant: bool = False) -> Touch:
         """The whole of a buffer, seen as a tensor of one type."""
@@ -191,23 +261,21 @@ class _Maker:
         place: int,
         name: str,
         engine: str,
-        call: _Call,
+        call: Call,
         inputs: Sequence[tuple[int, Touch]],
         writes: tuple[Touch, ...],
         times: int,
     ) -> Job:
         """A job; `inputs` are (input position, buffer) of what the device reads."""
-        left = inputs[0][1].nbytes if inputs and inputs[0][0] == 0 else 0
-        work, dtype = work_of(call.cost(), self.sizes.env, left), call.dtype(self.sizes)
+        left = sum([t.nbytes for i, t in inputs if not i])
+        n = self.needs(call, left)
         reads: dict[Hashable, Touch] = {}
         for i, touch in inputs:
-            if i in work.reads:
-                some = work.reads[i] * dtype.itemsize
+            if i in n.work.reads:
+                some = n.work.reads[i] * n.dtype.itemsize
                 touch = replace(touch, nbytes=min(touch.nbytes, some), partial=True)
             reads.setdefault(touch.key, touch)
-        anchor = call.anchor()
-        plain = anchor.flags.elementwise or anchor.flags.layout_agnostic
-        return Job(place, name, anchor.name, engine, work, dtype, tuple(reads.values()), writes, times, plain)
+        return Job(place, name, n.kernel, engine, n.work, n.dtype, tuple(reads.values()), writes, times, n.layout)
 
 
 # --- graphs -----------------------------------------------------------------------------------------------------
@@ -215,58 +283,59 @@ class _Maker:
 
 def graph_program(graph: Graph, sizes: Sizes) -> Program:
     """The jobs of a graph, each node a task, in its order; a buffer is a value with what names its bytes too."""
-    maker = _Maker(sizes)
+    maker = Maker(sizes)
     root = roots(graph, graph.order())
     jobs = tuple(_graph_jobs(graph, maker, 1, ()))
     return Program(jobs, tuple(maker.touch(((), root[v]), graph.type(v)) for v in graph.outputs))
 
 
-def _graph_jobs(graph: Graph, maker: _Maker, times: int, path: tuple[int, ...]) -> Iterator[Job]:
+def _graph_jobs(graph: Graph, maker: Maker, times: int, path: tuple[int, ...]) -> Iterator[Job]:
     order = graph.order()
     root = roots(graph, order)
     for node in order:
         if node.op in STRUCTURAL or is_alias(graph, node):
             continue
         if node.op in REGIONS:
-            name, count = _body(graph, node, maker.sizes)
+            name, count = body_of(graph, node, maker.sizes)
             yield from _graph_jobs(node.subgraphs[name], maker, times * count, (*path, node.id))
         else:
             yield _node_job(graph, node, root, maker, times, path)
 
 
-def _body(graph: Graph, node: Node, sizes: Sizes) -> tuple[str, int]:
+def body_of(graph: Graph, node: Node, sizes: Sizes) -> tuple[str, int]:
     """(body, how often it runs): of an If the longer branch, of a loop its body."""
     if node.op == "If":
         return max(sorted(node.subgraphs), key=lambda name: len(node.subgraphs[name].nodes)), 1
     if node.op == "Loop":
         known = None if node.inputs[0] == ABSENT else known_value(graph.const(node.inputs[0]))
-        return "body", _counted(known, sizes)
-    slices = node.attrs["num_scan_inputs"]
-    whole = graph.type(node.inputs[len(node.inputs) - node.captures - slices])
-    return "body", _slices(whole, (node.attrs.get("scan_input_axes") or (0,))[0], sizes)
+        return "body", counted(known, sizes)
+    count = node.attrs["num_scan_inputs"]
+    whole = graph.type(node.inputs[len(node.inputs) - node.captures - count])
+    return "body", slices(whole, (node.attrs.get("scan_input_axes") or (0,))[0], sizes)
 
 
-def _counted(known: Array | None, sizes: Sizes) -> int:
+def counted(known: Array | None, sizes: Sizes) -> int:
     """The trips of a loop whose limit is `known`; a loop that ends by its condition counts as any unknown size does."""
     trips = UNKNOWN if known is None or known.size != 1 else int(sizes.number(known.reshape(-1).tolist()[0]))
     return max(1, trips) if trips <= TRIPS else UNKNOWN
 
 
-def _slices(whole: Type, axis: int, sizes: Sizes) -> int:
+def slices(whole: Type, axis: int, sizes: Sizes) -> int:
+    """The trips of a Scan over an axis of `whole`."""
     shape = whole.shape if isinstance(whole, Tensor) else None
     return max(1, sizes.number(shape[axis])) if shape else 1
 
 
 def _node_job(
-    graph: Graph, node: Node, root: Mapping[int, int], maker: _Maker, times: int, path: tuple[int, ...]
+    graph: Graph, node: Node, root: Mapping[int, int], maker: Maker, times: int, path: tuple[int, ...]
 ) -> Job:
     op, values = lookup(node.op, node.attrs), graph.values
-    call = _Call(
+    call = Call(
         op,
         node.attrs,
-        tuple(None if v == ABSENT else values[v].type for v in node.inputs),
-        tuple(values[v].type for v in node.outputs),
-        tuple(None if v == ABSENT else known_value(graph.const(v)) for v in node.inputs),
+        tuple([None if v == ABSENT else values[v].type for v in node.inputs]),
+        tuple([values[v].type for v in node.outputs]),
+        Values([graph.const(v) for v in node.inputs]),
         node.subgraphs,
     )
     inputs = [
@@ -274,81 +343,5 @@ def _node_job(
         for i, v in enumerate(node.inputs)
         if v != ABSENT and i not in op.host_inputs
     ]
-    writes = tuple(maker.touch((path, v), values[v].type) for v in node.outputs)
+    writes = tuple([maker.touch((path, v), values[v].type) for v in node.outputs])
     return maker.job(node.id, node.name, node.engine or op.engine.value, call, inputs, writes, times)
-
-
-# --- plans ------------------------------------------------------------------------------------------------------
-
-
-def plan_program(plan: Plan, sizes: Sizes) -> Program:
-    """The jobs of a plan's tasks, in order; a buffer is a value with what names its bytes too."""
-    root = {alias.value: alias.source for alias in plan.aliases}
-    for value in list(root):
-        while root[value] in root:
-            root[value] = root[root[value]]
-    program = _PlanJobs(plan, root, _Maker(sizes))
-    jobs = tuple(program.job(task, times) for task, times in executions(plan, sizes))
-    return Program(jobs, tuple(program.maker.touch(root.get(p.value, p.value), p.type) for p in plan.outputs))
-
-
-def executions(plan: Plan, sizes: Sizes) -> Iterator[tuple[Task, int]]:
-    """The tasks that run, in order, and how often: of an If those of the longer branch, of gears those of the first."""
-    yield from _executions(plan, plan.regions, sizes, 1)
-
-
-def _executions(plan: Plan, regions: Sequence[Region], sizes: Sizes, times: int) -> Iterator[tuple[Task, int]]:
-    for region in regions:
-        if isinstance(region, Static):
-            yield from ((task, times) for task in region.tasks)
-        elif isinstance(region, Host):
-            yield region.task, times
-        elif isinstance(region, If):
-            longer = max(region.then_branch, region.else_branch, key=_length)
-            yield from _executions(plan, longer, sizes, times)
-        elif isinstance(region, Loop):
-            yield from _executions(plan, region.body, sizes, times * _trips(plan, region, sizes))
-        elif isinstance(region, Scan):
-            whole, _, axis, _ = region.sliced[0]
-            yield from _executions(plan, region.body, sizes, times * _slices(whole.type, axis, sizes))
-        else:
-            yield from _executions(plan, region.bodies[0], sizes, times)
-
-
-def _trips(plan: Plan, region: Loop, sizes: Sizes) -> int:
-    buffer = None if region.trips is None else plan.buffers[region.trips.buffer]
-    if buffer is None or buffer.space is not Space.WEIGHTS or buffer.index < 0:
-        return UNKNOWN
-    return _counted(known_value(plan.constants[buffer.index]), sizes)
-
-
-@dataclass(frozen=True)
-class _PlanJobs:
-    """Makes the jobs of a plan's tasks; `root` has the value whose bytes another one names."""
-
-    plan: Plan
-    root: Mapping[int, int]
-    maker: _Maker
-
-    def job(self, task: Task, times: int) -> Job:
-        """The job of a task."""
-        constants = {i: self.plan.constants[number] for i, number in task.host_values.items()}
-        types = tuple(
-            Tensor(constants[i].dtype, constants[i].shape) if i in constants else None if o is None else o.type
-            for i, o in enumerate(task.inputs)
-        )
-        values = tuple(known_value(constants.get(i)) for i in range(len(types)))
-        bodies = {} if task.body is None else {"body": task.body}
-        op = lookup(task.kernel, task.attrs)
-        call = _Call(op, task.attrs, types, tuple(o.type for o in task.outputs), values, bodies)
-        inputs = [(i, self._touch(o)) for i, o in enumerate(task.inputs) if o is not None]
-        writes = tuple(map(self._touch, task.outputs))
-        return self.maker.job(task.id, task.name, task.engine, call, inputs, writes, times)
-
-    def _touch(self, operand: Operand) -> Touch:
-        constant = self.plan.buffers[operand.buffer].space is Space.WEIGHTS
-        return self.maker.touch(self.root.get(operand.value, operand.value), operand.type, constant)
-
-
-def _length(regions: Sequence[Region]) -> int:
-    return sum(len(r.tasks) if isinstance(r, Static) else 1 for r in regions)

@@ -12,12 +12,13 @@ where the If's output lies; a loop's carried value, inside and as the loop's res
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from atc_py.ir.constants import Constant
+from atc_py.ir.constants import Constant, DimVec
 from atc_py.ir.dims import definitely_equal, symbols_of
 from atc_py.ir.graph import ABSENT, Node
-from atc_py.ir.types import Tensor, Type, on_host
+from atc_py.ir.types import DType, Tensor, Type, on_host
 from atc_py.ops.build import lookup
 from atc_py.plan.types import Alias, Space
 from atc_py.schedule.frames import Frame, Step, all_frames, captured, roots
@@ -53,6 +54,8 @@ class Places:
     types: dict[int, Type] = field(default_factory=dict)
     constants: dict[int, Constant] = field(default_factory=dict)
     aliases: list[Alias] = field(default_factory=list)
+    deltas: dict[int, int] = field(default_factory=dict)
+    """Where a value begins in its buffer, in bytes, where that is not 0."""
 
     def new(self, space: Space, value: int, index: int = -1) -> Group:
         """A new group with one value."""
@@ -71,16 +74,26 @@ class Places:
         """The value's group."""
         return self.groups[self.of[value]]
 
-    def alias(self, value: int, source: int) -> None:
-        """Put `value` into the group of `source`, whose bytes it names."""
+    def alias(self, value: int, source: int, delta: int = 0) -> None:
+        """Put `value` into the group of `source`, whose bytes it names from the `delta`-th on."""
         self.join(value, source)
-        self.aliases.append(Alias(value, source))
+        if delta or source in self.deltas:
+            self.deltas[value] = self.deltas.get(source, 0) + delta
+        self.aliases.append(Alias(value, source, delta))
 
 
-def place(root: Frame) -> Places:
-    """Place every value of the frame and of the frames inside it."""
-    placer = _Placer(root)
-    ports = roots(root.graph, root.nodes)
+Before = Callable[[int, int], bool]
+"""Whether what happens at one position is done when what happens at another one begins."""
+
+
+def place(root: Frame, before: Before | None = None) -> Places:
+    """Place every value of the frame and of the frames inside it.
+
+    On several streams `before` says what is done when; then a value takes over another one's bytes only where every
+    reader of them is done for certain.
+    """
+    placer = _Placer(root, before)
+    ports = roots(root.graph, root.nodes, root.views)
     targets = {ports[v]: Target(Space.OUTPUT, i) for i, v in enumerate(root.graph.outputs)}
     placer.frame(root, targets)
     placer.lifetimes()
@@ -88,9 +101,11 @@ def place(root: Frame) -> Places:
 
 
 class _Placer:
-    def __init__(self, root: Frame) -> None:
+    def __init__(self, root: Frame, before: Before | None) -> None:
         self.places = Places()
         self.root = root
+        self.before = before
+        self.reads = {} if before is None else all_reads(root)
         self.last = last_reads(root)
         self.made: dict[int, int] = {}
         self.late = _late_values(root)
@@ -102,7 +117,7 @@ class _Placer:
                 vid = frame.vid(value)
                 self.places.types[vid] = frame.graph.type(value)
                 if vid not in self.places.of:
-                    self._value(frame, node, i, value, targets.get(value))
+                    self._value(frame, node, i, value, targets)
                 step = frame.steps.get(node.id)
                 self.made.setdefault(vid, step.start if step else -1)
                 if step is not None and step.bodies:  # also what nobody reads is written at the region's end
@@ -110,16 +125,22 @@ class _Placer:
             if node.id in frame.steps and frame.steps[node.id].bodies:
                 self._region(frame, frame.steps[node.id])
 
-    def _value(self, frame: Frame, node: Node, index: int, value: int, target: Target | None) -> None:
-        vid, type_ = frame.vid(value), frame.graph.type(value)
+    def _value(self, frame: Frame, node: Node, index: int, value: int, targets: dict[int, Target]) -> None:
+        vid, type_, target = frame.vid(value), frame.graph.type(value), targets.get(value)
         if node.op == "Data":
             self.places.new(Space.INPUT, vid, frame.graph.inputs.index(value))
         elif node.op == "Const":
             assert node.const is not None
             self.places.constants[vid] = node.const
             self.places.new(Space.WEIGHTS, vid)
-        elif node.id not in frame.steps and index == 0:
+        elif node.id in frame.views.cuts:
+            self.places.alias(vid, frame.vid(node.inputs[0]), frame.views.cuts[node.id][index])
+        elif node.id in frame.views.aliases and index == 0:
             self.places.alias(vid, frame.vid(node.inputs[0]))
+        elif value in frame.views.parts:
+            whole, delta = frame.views.parts[value]
+            self._whole(frame, whole, targets)
+            self.places.alias(vid, frame.vid(whole), delta)
         elif target is not None and target.group >= 0:
             self.places.of[vid] = target.group
             self.places.groups[target.group].values.append(vid)
@@ -130,42 +151,65 @@ class _Placer:
             self.places.new(Space.DYNAMIC, vid)
         elif (taken := self._overwritten(frame, node, index, value, target)) is not None:
             group = self.places.join(vid, taken)
+            if taken in self.places.deltas:
+                self.places.deltas[vid] = self.places.deltas[taken]
             if target is not None:
                 group.space, group.index = target.space, target.index
         else:
             self.places.new(target.space if target else Space.ARENA, vid, target.index if target else -1)
 
+    def _whole(self, frame: Frame, whole: int, targets: dict[int, Target]) -> None:
+        """Place a join's result before its parts, and before that the join's that it is a part of itself."""
+        chain = [whole]
+        while chain[-1] in frame.views.parts:
+            chain.append(frame.views.parts[chain[-1]][0])
+        for value in reversed(chain):
+            vid = frame.vid(value)
+            if vid not in self.places.of:
+                self.places.types[vid] = frame.graph.type(value)
+                self._value(frame, frame.graph.producer(value), 0, value, targets)
+
     def _overwritten(self, frame: Frame, node: Node, index: int, value: int, target: Target | None) -> int | None:
         """The input whose buffer the output may take over: read here for the last time, same shape and dtype."""
-        step = frame.steps[node.id]
-        if index or step.bodies:
+        step = frame.steps.get(node.id)
+        if index or step is None or step.bodies:
             return None
         for i in lookup(node.op, node.attrs).flags.inplace:
             if i >= len(node.inputs) or node.inputs[i] == ABSENT:
                 continue
             source = frame.vid(node.inputs[i])
             group = self.places.group(source)
+            if target is not None and source in self.places.deltas:
+                continue  # what leaves has a buffer of its own
             in_place = group.space is Space.ARENA or (
                 group.space is Space.OUTPUT and target is not None and group.index == target.index
             )
-            read_here_last = max(self.last[v] for v in group.values) <= step.start
             if (
                 in_place
-                and read_here_last
+                and max(self.last[v] for v in group.values) <= step.start
+                and self._all_read(group, step.start)
                 and self._read_elementwise(frame, node, source)
                 and _same(frame.graph.type(value), frame.graph.type(node.inputs[i]))
             ):
                 return source
         return None
 
+    def _all_read(self, group: Group, position: int) -> bool:
+        """Whether every other reader of the group is done for certain when the step at `position` begins."""
+        if self.before is None:
+            return True
+        return all(r == position or self.before(r, position) for v in group.values for r in self.reads[v])
+
     def _read_elementwise(self, frame: Frame, node: Node, source: int) -> bool:
-        """Whether every input of the node that reads the buffer of `source` may be overwritten."""
-        allowed = lookup(node.op, node.attrs).flags.inplace
-        return all(
-            i in allowed
-            for i, value in enumerate(node.inputs)
-            if value != ABSENT and self.places.of[frame.vid(value)] == self.places.of[source]
-        )
+        """Whether every input of the node that reads the buffer of `source` may be overwritten.
+
+        Where the buffer is one of parts, none but `source` may read of it.
+        """
+        allowed, deltas = lookup(node.op, node.attrs).flags.inplace, self.places.deltas
+        vids = [(i, frame.vid(value)) for i, value in enumerate(node.inputs) if value != ABSENT]
+        same = [(i, v) for i, v in vids if self.places.of[v] == self.places.of[source]]
+        parts = source in deltas or any(v in deltas for _, v in same)
+        return all(i in allowed and (v == source or not parts) for i, v in same)
 
     # -- regions -----------------------------------------------------------------------------------------------
 
@@ -186,7 +230,7 @@ class _Placer:
             self.places.constants[vid] = self.places.constants[outer]
 
     def _branch_targets(self, frame: Frame, step: Step, body: Frame) -> dict[int, Target]:
-        found = roots(body.graph, body.nodes)
+        found = roots(body.graph, body.nodes, body.views)
         targets = {}
         for outer, inner in zip(step.node.outputs, body.graph.outputs, strict=True):
             vid = frame.vid(outer)
@@ -215,6 +259,11 @@ class _Placer:
             group.last = max(group.first, *(self.last[v] for v in group.values))
 
 
+def read_by_host(constant: Constant) -> bool:
+    """Whether a constant has no bytes on the device: dims and strings."""
+    return isinstance(constant, DimVec) or constant.dtype is DType.STRING
+
+
 def carried(step: Step, body: Frame) -> list[tuple[int, int]]:
     """(the node's output, the body's input) of each carried value of a loop."""
     inputs, skip = carried_inputs(step)
@@ -234,6 +283,7 @@ def _same(a: Type, b: Type) -> bool:
         isinstance(a, Tensor)
         and isinstance(b, Tensor)
         and a.dtype is b.dtype
+        and a.storage is b.storage
         and a.shape is not None
         and b.shape is not None
         and len(a.shape) == len(b.shape)
@@ -273,6 +323,20 @@ def last_reads(root: Frame) -> dict[int, int]:
     return last
 
 
+def all_reads(root: Frame) -> dict[int, list[int]]:
+    """For each value the positions at which tasks and regions read it, views not looked through."""
+    found: dict[int, list[int]] = {}
+    for frame in all_frames(root):
+        for value in frame.graph.values.values():
+            reads: list[int] = []
+            for user, _ in value.uses:
+                step = frame.steps.get(user)
+                if step is not None:
+                    reads += [step.start] if step.start == step.end else [step.start, step.end]
+            found[frame.vid(value.id)] = reads
+    return found
+
+
 def _read(frame: Frame, user: int, position: int, last: dict[int, int]) -> int:
     """When a use reads: input `position` of node `user`."""
     node = frame.graph.nodes[user]
@@ -280,7 +344,8 @@ def _read(frame: Frame, user: int, position: int, last: dict[int, int]) -> int:
         return frame.end
     step = frame.steps.get(user)
     if step is None:
-        return last[frame.vid(node.outputs[0])] if position == 0 else -1
+        passed = position == 0 or user in frame.views.joined
+        return max(last[frame.vid(v)] for v in node.outputs) if passed else -1
     if not step.bodies:
         return step.start
     own = len(node.inputs) - node.captures

@@ -5,14 +5,17 @@ operand(value 7, READ)  →  Operand(value 7, buffer 3, float32[1, 64, 56, 56]) 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from itertools import accumulate
 
 from atc_py.ir.constants import Blob, Constant, Splat
 from atc_py.ir.dims import DimOverflow, Size, dmax, evaluate
 from atc_py.ir.graph import Range
 from atc_py.ir.types import Tensor
+from atc_py.memory.bind import aligned
 from atc_py.plan.types import Access, Buffer, Operand, Port, Space
+from atc_py.schedule.jobs import Sizes
 from atc_py.schedule.places import Group, Places
 
 WEIGHT_ALIGNMENT = 64
@@ -27,7 +30,7 @@ class Pool:
         self.buffers: list[Buffer] = []
         self.constants: list[Constant] = []
         self.bound: set[str] = {s for s, r in symbols.items() if not r.runtime}
-        self._constant_ids: dict[bytes, int] = {}
+        self._constant_ids: dict[Hashable, int] = {}
         self._buffer_of: dict[int, int] = {}
         self._weight_buffers: dict[int, int] = {}
         self._weight_values: dict[int, int] = {}
@@ -35,9 +38,9 @@ class Pool:
 
     def constant(self, constant: Constant) -> int:
         """The number of a constant, equal ones once."""
-        number = self._constant_ids.get(constant.digest)
+        number = self._constant_ids.get(constant.key)
         if number is None:
-            number = self._constant_ids[constant.digest] = len(self.constants)
+            number = self._constant_ids[constant.key] = len(self.constants)
             self.constants.append(constant)
         return number
 
@@ -91,17 +94,7 @@ class Pool:
             self._slots += 1
             return self._add(Space.HOST, 1, self._slots - 1, -1, group)
         fixed = 0 if group.space in (Space.INPUT, Space.OUTPUT) else None
-        return self._add(group.space, self._group_nbytes(group), fixed, group.index, group)
-
-    def _group_nbytes(self, group: Group) -> Size:
-        types = [t for v in group.values if isinstance(t := self.places.types[v], Tensor)]
-        sizes = list(dict.fromkeys(t.nbytes for t in types if t.shape is not None))
-        if not sizes or (group.space is Space.DYNAMIC and len(sizes) > 1):
-            return 0
-        try:
-            return sizes[0] if len(sizes) == 1 else dmax(*sizes)
-        except DimOverflow:
-            return sizes[0]
+        return self._add(group.space, group_nbytes(self.places, group), fixed, group.index, group)
 
     def _add(self, space: Space, nbytes: Size, offset: int | None, index: int, group: Group | None = None) -> int:
         first, last = (group.first, group.last) if group is not None else (-1, -1)
@@ -115,7 +108,7 @@ class Pool:
         constant = self.places.constants.get(self.places.group(value).values[0])
         if isinstance(constant, Splat) and isinstance(type_, Tensor):
             strides = (0,) * len(type_.dims)
-        return Operand(value, access, self.buffer(value), type_, 0, strides)
+        return Operand(value, access, self.buffer(value), type_, self.places.deltas.get(value, 0), strides)
 
     def ports(self, values: list[int], names: list[str]) -> tuple[Port, ...]:
         """Ports of the plan for inputs or outputs of the root graph."""
@@ -135,3 +128,26 @@ def constant_nbytes(constant: Constant) -> int:
     for d in constant.shape:
         count *= evaluate(d, {})
     return count * constant.dtype.itemsize
+
+
+def group_nbytes(places: Places, group: Group) -> Size:
+    """Bytes of a group's buffer: what its largest value needs; parts lie inside of a value that is there too."""
+    types = [t for v in group.values if v not in places.deltas and isinstance(t := places.types[v], Tensor)]
+    sizes = list(dict.fromkeys(t.nbytes for t in types if t.shape is not None))
+    if not sizes or (group.space is Space.DYNAMIC and len(sizes) > 1):
+        return 0
+    try:
+        return sizes[0] if len(sizes) == 1 else dmax(*sizes)
+    except DimOverflow:
+        return sizes[0]
+
+
+def live_peak(places: Places, sizes: Sizes) -> int:
+    """The most bytes of the arena that are live at one position, under the symbols' values of `sizes`."""
+    change: dict[int, int] = {}
+    for group in places.groups:
+        if group.space is Space.ARENA:
+            nbytes = aligned(sizes.number(group_nbytes(places, group)))
+            change[group.first] = change.get(group.first, 0) + nbytes
+            change[group.last + 1] = change.get(group.last + 1, 0) - nbytes
+    return max(accumulate(change[at] for at in sorted(change)), default=0)

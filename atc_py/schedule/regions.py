@@ -6,45 +6,55 @@ an `If`, `Loop` or `Scan` with the regions of its bodies.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from atc_py.ir.constants import Constant, DimVec
-from atc_py.ir.dims import symbols_of
 from atc_py.ir.graph import ABSENT, Graph
-from atc_py.ir.types import DType, Tensor
 from atc_py.ops.build import lookup
 from atc_py.plan.types import Access, Carried, Collected, Host, If, Loop, Operand, Region, Scan, Static, Task
 from atc_py.schedule.frames import Frame, Step
-from atc_py.schedule.places import carried, carried_inputs
+from atc_py.schedule.places import carried, carried_inputs, read_by_host
 from atc_py.schedule.pool import Pool
+from atc_py.schedule.segments import fresh_symbols
+from atc_py.schedule.streams import Streams
 
 
 class _Numbers:
-    """Task numbers, in order over all regions."""
+    """Task numbers, in order over all regions, and what is known of tasks by the positions of their steps."""
 
-    def __init__(self) -> None:
+    def __init__(self, streams: Streams, costs: Mapping[int, int]) -> None:
         self.next = 0
+        self.streams, self.costs = streams, costs
+
+    def region(self, step: Step) -> int:
+        """The number of the step's segment, -1 on one stream."""
+        lane = self.streams.lanes.get(step.start)
+        return -1 if lane is None else lane.region
 
     def take(self) -> int:
         self.next += 1
         return self.next - 1
 
 
-def regions(pool: Pool, frame: Frame) -> tuple[Region, ...]:
-    """The regions of a frame and of the frames inside it."""
-    return _regions(pool, frame, _Numbers())
+def regions(pool: Pool, frame: Frame, streams: Streams, costs: Mapping[int, int]) -> tuple[Region, ...]:
+    """The regions of a frame and of the frames inside it; `costs` are cycles, by the positions of the steps."""
+    return _regions(pool, frame, _Numbers(streams, costs))
 
 
 def _regions(pool: Pool, frame: Frame, numbers: _Numbers) -> tuple[Region, ...]:
     found: list[Region] = []
     run: list[Task] = []
+    region = -1
     for node in frame.nodes:
         step = frame.steps.get(node.id)
         if step is None:
             continue
         if not step.bodies:
-            task = _task(pool, frame, step, numbers.take())
+            task = _task(pool, frame, step, numbers)
             if not task.binds:
+                if run and numbers.region(step) != region:
+                    found.append(Static(tuple(run)))
+                    run = []
+                region = numbers.region(step)
                 run.append(task)
                 continue
         if run:
@@ -56,8 +66,8 @@ def _regions(pool: Pool, frame: Frame, numbers: _Numbers) -> tuple[Region, ...]:
     return tuple(found)
 
 
-def _task(pool: Pool, frame: Frame, step: Step, number: int) -> Task:
-    node = step.node
+def _task(pool: Pool, frame: Frame, step: Step, numbers: _Numbers) -> Task:
+    node, number, lane = step.node, numbers.take(), numbers.streams.lanes.get(step.start)
     op = lookup(node.op, node.attrs)
     inputs: list[Operand | None] = []
     host_values: dict[int, int] = {}
@@ -83,39 +93,16 @@ def _task(pool: Pool, frame: Frame, step: Step, number: int) -> Task:
         engine=node.engine or op.engine.value,
         priority=node.priority,
         origin=node.origin,
-        binds=_binds(pool, outputs),
+        binds=tuple(fresh_symbols([o.type for o in outputs], pool.bound)),
+        stream=lane.stream if lane else 0,
+        waits=numbers.streams.waits.get(step.start, ()),
+        records=numbers.streams.records.get(step.start, ()),
+        cost=numbers.costs.get(step.start, 0),
     )
 
 
 def _tile_program(subgraphs: dict[str, Graph]) -> Graph | None:
     return subgraphs.get("body")
-
-
-def read_by_host(constant: Constant) -> bool:
-    """Whether a constant has no bytes on the device: dims and strings."""
-    return isinstance(constant, DimVec) or constant.dtype is DType.STRING
-
-
-def _binds(pool: Pool, outputs: Sequence[Operand]) -> tuple[tuple[str, int, int], ...]:
-    """Run-time symbols that the outputs are the first to have as a whole dim."""
-    found: list[tuple[str, int, int]] = []
-    for i, operand in enumerate(outputs):
-        if not isinstance(operand.type, Tensor) or operand.type.shape is None:
-            continue
-        for axis, dim in enumerate(operand.type.shape):
-            name = whole_symbol(dim)
-            if name is not None and name not in pool.bound:
-                pool.bound.add(name)
-                found.append((name, i, axis))
-    return tuple(found)
-
-
-def whole_symbol(dim: object) -> str | None:
-    """The symbol's name when a dim is nothing but a symbol."""
-    from atc_py.ir.dims import Dim, symbol
-
-    names = symbols_of(dim) if isinstance(dim, Dim) else ()
-    return names[0] if len(names) == 1 and dim == symbol(names[0]) else None
 
 
 def _region(pool: Pool, frame: Frame, step: Step, numbers: _Numbers) -> Region:

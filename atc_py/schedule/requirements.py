@@ -41,7 +41,7 @@ class _Collector:
 
     def _frame(self, frame: Frame, branch: int) -> None:
         for node in frame.nodes:
-            for r in _of_node(frame.graph, node, self.ranges):
+            for r in _of_node(frame.graph, node, self.ranges) if self.ranges else ():
                 late = any(s not in self.known for size in (r.left, r.right) for s in symbols_of(size))
                 if not late and not self._certain(r) and (r.left, r.right, r.relation, -1) not in self.found:
                     self.found.setdefault((r.left, r.right, r.relation, branch), replace(r, branch=branch))

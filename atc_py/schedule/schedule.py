@@ -1,54 +1,75 @@
-"""`schedule`: order, places, tasks and regions, and for a static graph the addresses.
+"""`schedule`: order, streams, places, tasks and regions, and for a static graph the addresses.
 
-Input: a lowered graph (each node has an engine). Output: a Plan that `atc_py.plan.verify` can prove and
-`atc_py.npu` can run. One stream; the order is the graph's canonical one.
+    lowered graph ─ lay out ─▶ steps in order ─ clock ─▶ costs ─ list ─▶ streams ─ events ─▶ what is done when
+                                                                                               │
+    Plan ◀─ addresses ─ tasks and regions ◀─ places: values that share bytes, as far as that allows ┘
+
+Input: a lowered graph (each node has an engine). Output: a Plan that `atc_py.plan.verify` can prove and `atc_py.npu`
+can run. Order and streams are decided first, from values alone; memory is shared only where they have two users in
+order anyway, so that no reuse of bytes ever makes a task wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from atc_py.ir.graph import Graph
-from atc_py.memory import bind
+from atc_py.memory import Effort, bind
 from atc_py.plan.types import Plan, Space
-from atc_py.schedule.costs import with_costs
-from atc_py.schedule.frames import insert_copies, lay_out
+from atc_py.schedule.clock import Lane, Prices, job_prices, run_lanes
+from atc_py.schedule.costs import task_costs
+from atc_py.schedule.formats import with_formats
+from atc_py.schedule.frames import Frame, Step, all_frames, insert_copies, lay_out
 from atc_py.schedule.hint import default_hint, plan_hint
-from atc_py.schedule.places import place
-from atc_py.schedule.pool import Pool
+from atc_py.schedule.jobs import Program, Sizes, sizes_of
+from atc_py.schedule.order import low_order, rearranged
+from atc_py.schedule.places import Places, place
+from atc_py.schedule.plan_jobs import frame_program
+from atc_py.schedule.pool import Pool, live_peak
 from atc_py.schedule.regions import regions
 from atc_py.schedule.requirements import requirements
+from atc_py.schedule.segments import segments
+from atc_py.schedule.streams import GAIN, LONGEST, STREAMS, Streams, assign, by_node, list_segments
 from atc_py.target import Target
+from atc_py.target.cost import cycles_of
 
 
 @dataclass(frozen=True)
 class ScheduleOptions:
     """`target` is the SoC's name; `hint` gives symbols the values at which figures are evaluated.
 
-    With `soc`, the target itself, each task gets its cost.
+    With `soc`, the target itself, each task gets its cost, and independent branches run on up to `stream_num` streams
+    where that is predicted to be faster. `joins`: operators that only lay parts side by side need no task.
+    `memory_effort` is how far the allocator goes for a static graph.
     """
 
     target: str = "Ascend310P3"
     hint: Mapping[str, int] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     soc: Target | None = None
+    stream_num: int = STREAMS
+    single_stream: bool = False
+    joins: bool = True
+    memory_effort: Effort = "default"
 
 
 def schedule(graph: Graph, options: ScheduleOptions | None = None) -> Plan:
     """Make the plan of a lowered graph; the graph gets copies where two outputs would share bytes."""
     options = options or ScheduleOptions()
     insert_copies(graph)
-    frame, _ = lay_out(graph)
-    places = place(frame)
-    pool = Pool(places, graph.symbols)
-    body = regions(pool, frame)
+    frame, _ = lay_out(graph, joining=options.joins)
+    needs = requirements(frame)
+    hint = plan_hint(default_hint(graph, options.hint), needs, graph.symbols, tuple(options.hint))
+    sizes = sizes_of(graph.symbols, hint)
+    laid = _laid_out(graph, _low_frame(graph, frame, options, sizes), options, sizes)
+    pool = Pool(laid.places, graph.symbols)
+    body = regions(pool, laid.frame, laid.streams, laid.costs)
     inputs = pool.ports(graph.inputs, [graph.values[v].name for v in graph.inputs])
     outputs = pool.ports(graph.outputs, graph.output_names)
     weights_nbytes = pool.place_weights()
     static = all(r.runtime for r in graph.symbols.values())
-    needs = requirements(frame)
-    hint = plan_hint(default_hint(graph, options.hint), needs, graph.symbols, tuple(options.hint))
     plan = Plan(
         target=options.target,
         symbols=dict(graph.symbols),
@@ -58,18 +79,102 @@ def schedule(graph: Graph, options: ScheduleOptions | None = None) -> Plan:
         outputs=outputs,
         regions=body,
         weights_nbytes=weights_nbytes,
+        streams=laid.streams.streams,
+        events=laid.streams.events,
         options=dict(options.options),
         hint=None if static else hint,
-        aliases=tuple(a for a in places.aliases if pool.has_buffer(a.value)),
+        aliases=tuple(a for a in laid.places.aliases if pool.has_buffer(a.value)),
         initial=pool.initial(),
         requirements=needs,
     )
-    if options.soc is not None:
-        plan = with_costs(plan, options.soc)
-    return _bound(plan) if static else plan
+    return _bound(plan, options.memory_effort) if static else plan
 
 
-def _bound(plan: Plan) -> Plan:
-    binding = bind(plan)
+@dataclass(frozen=True)
+class _Laid:
+    """A graph in its order, its values placed, its tasks on their streams, and their costs by position."""
+
+    frame: Frame
+    places: Places
+    streams: Streams
+    costs: Mapping[int, int]
+    us: float = 0.0
+
+
+def _low_frame(graph: Graph, frame: Frame, options: ScheduleOptions, sizes: Sizes) -> tuple[Frame, Places]:
+    """The graph in the canonical order of `frame`, or in one whose peak is lower when values have their places."""
+    lower = {id(f.graph): low_order(f.graph, f.views, f.nodes, sizes) for f in all_frames(frame)}
+    places = place(frame)
+    if all(lower[id(f.graph)] is f.nodes for f in all_frames(frame)):
+        return frame, places
+    other, _ = lay_out(graph, lambda g, views, order: lower[id(g)], options.joins)
+    placed = place(other)
+    asked = any(n.priority for f in all_frames(frame) for n in f.nodes)
+    if asked or live_peak(placed, sizes) < live_peak(places, sizes):
+        return other, placed
+    return frame, places
+
+
+def _laid_out(graph: Graph, low: tuple[Frame, Places], options: ScheduleOptions, sizes: Sizes) -> _Laid:
+    """On one stream, or on several where the whole model is then predicted to be faster."""
+    frame, places = low
+    if options.soc is None:
+        return _Laid(frame, places, Streams(), {})
+    jobs = frame_program(frame, places, sizes)
+    program, prices = _priced(jobs, options.soc)
+    one = _Laid(frame, places, Streams(), task_costs(program, prices, options.soc), _serial(program, prices))
+    # Task by task, the host is what sets the order.
+    most = 1 if options.single_stream or options.options.get("sink") == "op" else options.stream_num
+    if most < 2:
+        return one
+    found = segments(frame, graph.symbols)
+    listed = list_segments(found, program, prices, options.soc, most)
+    if not any(listed):
+        return one
+    several = _on_streams(frame, jobs, by_node(listed, found), options, options.soc)
+    return several if several.us < one.us * (1 - GAIN) else one
+
+
+def _on_streams(
+    low: Frame, jobs: Program, chosen: Mapping[int, tuple[int, int]], options: ScheduleOptions, soc: Target
+) -> _Laid:
+    """The graph in the order and on the streams that are `chosen` for its nodes.
+
+    The nodes stand in the order of `low`, and `jobs` are theirs.
+    """
+    graph, orders = low.graph, {id(f.graph): f.nodes for f in all_frames(low)}
+    frame, _ = lay_out(graph, lambda g, views, _: rearranged(g, views, orders[id(g)], chosen), options.joins)
+    steps = [step for f in all_frames(frame) for step in f.steps.values()]
+    places = {s.start: chosen[id(s.node)][1] for s in steps if id(s.node) in chosen}
+    streams = assign(segments(frame, graph.symbols, LONGEST), places)
+    placed = place(frame, streams.before)
+    program, prices = _priced(_moved(jobs, low, steps), soc)
+    lanes = {step.start: Lane(-1 - step.start) for step in steps if not step.bodies} | dict(streams.lanes)
+    cycles = run_lanes(program, prices, soc, lanes).cycles - cycles_of(soc.rates.model_us, soc)
+    return _Laid(frame, placed, streams, task_costs(program, prices, soc), cycles)
+
+
+def _moved(jobs: Program, low: Frame, steps: Sequence[Step]) -> Program:
+    """The jobs of the graph in another order: each at the position of its step there."""
+    new = {id(step.node): step.start for step in steps}
+    place = {s.start: new[id(s.node)] for f in all_frames(low) for s in f.steps.values()}
+    moved = sorted((replace(j, place=place[j.place]) for j in jobs.jobs), key=attrgetter("place"))
+    return replace(jobs, jobs=tuple(moved))
+
+
+def _priced(jobs: Program, soc: Target) -> tuple[Program, Prices]:
+    program = with_formats(jobs, soc)
+    return program, job_prices(program, soc)
+
+
+def _serial(program: Program, prices: Prices) -> float:
+    """Cycles of the jobs one after the other."""
+    return sum(b.total * job.times for job, b in zip(program.jobs, prices.breakdowns, strict=True))
+
+
+def _bound(plan: Plan, effort: Effort) -> Plan:
+    # On several streams the relation is given pair by pair, which makes a long search dear: it must be asked for.
+    effort = "fast" if plan.streams > 1 and effort == "default" else effort
+    binding = bind(plan, effort=effort)
     buffers = tuple(replace(b, offset=binding.offsets[b.id]) if b.space is Space.ARENA else b for b in plan.buffers)
     return replace(plan, buffers=buffers, arena=binding.arena)

@@ -118,7 +118,7 @@ CASES = [
     ("events", "stream 1 waits 0", "stream 1 waits 0, 1", "which it records itself: it would wait for ever"),
     ("events", "stream 0 records 0", "stream 0 waits 1 records 0", "task 1 'sig' records, and that comes later"),
     ("events", " records 1", "", "waits for event 1, which no task records: it would wait for ever"),
-    ("events", " records 1", " records 0", "records event 0, which task 0 'mm' records too"),
+    ("events", "waits 0 records 1", "records 0", "records event 0, which task 0 'mm' records too"),
     ("events", "stream 1 waits", "stream 2 waits", "runs on stream 2 of 2"),
     ("events", "waits 1\n", "waits 7\n", "names event 7 of 2"),
     ("events", '"nz" @aicpu stream 0', '"nz" @aicpu stream 0 waits 1', "which task 1 'sig' of another region records"),

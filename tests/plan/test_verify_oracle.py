@@ -7,75 +7,16 @@ from dataclasses import replace
 
 from atc_py.errors import AtcError
 from atc_py.ir.types import DType, Tensor
-from atc_py.memory import Block, bind, plan_memory
+from atc_py.memory import bind
 from atc_py.plan.text import print_plan
-from atc_py.plan.types import Access, Alias, Buffer, Operand, Plan, Port, Space, Static, Task
+from atc_py.plan.types import Plan, Task
 from atc_py.plan.verify import verify
-from tests.plan.oracle import Rejected, elements, flat, judge
-
-
-def good_plan(rng: random.Random) -> Plan:
-    """A chain of a few tasks with some reuse, work in place, views, strides, and streams ordered by events."""
-    streams, count = rng.choice([1, 2, 3]), rng.randint(2, 6)
-    shapes = [(rng.randint(1, 3), rng.randint(1, 4)) for _ in range(count + 1)]
-    shapes[1:] = [shapes[0] if rng.random() < 0.6 else s for s in shapes[1:]]
-    types = [Tensor(DType.FLOAT32, s) for s in shapes]
-    reads = [rng.choices(range(k), k=rng.choice([1, 1, 2])) for k in range(1, count + 1)]
-    last = {v: k for k, r in enumerate(reads) for v in r}
-    where = {0: 0, count: 1}
-    in_place: dict[int, bool] = {}
-    blocks: list[Block] = []
-    owner: list[int] = []
-    for k, r in enumerate(reads):
-        v = k + 1
-        source = r[0]
-        merge = len(r) == 1 and v != count and where[source] > 1 and last[source] == k and types[v] == types[source]
-        in_place[v] = merge and rng.random() < 0.7
-        if v == count:
-            continue
-        if in_place[v]:
-            where[v] = where[source]
-            b = blocks[where[v] - 2]
-            blocks[where[v] - 2] = replace(b, last=max(b.last, last.get(v, k)))
-        else:
-            where[v] = len(blocks) + 2
-            nbytes = 4 * shapes[v][0] * shapes[v][1]
-            blocks.append(Block(k, last.get(v, k), -(-nbytes // 512) * 512))
-            owner.append(v)
-    offsets, peak = plan_memory(blocks)
-    sizes = [types[v].nbytes for v in (0, count, *owner)]
-    buffers = [Buffer(0, Space.INPUT, sizes[0], 0, 0), Buffer(1, Space.OUTPUT, sizes[1], 0, 0)]
-    buffers += [Buffer(k + 2, Space.ARENA, sizes[k + 2], offset) for k, offset in enumerate(offsets)]
-    aliases = [Alias(100 + v, v) for v in range(count) if rng.random() < 0.3]
-    named = {a.source: a.value for a in aliases}
-    tasks = []
-    for k, r in enumerate(reads):
-        ids = [named[v] if v in named and rng.random() < 0.5 else v for v in r]
-        inputs = tuple(Operand(i, Access.READ, where[v], types[v]) for i, v in zip(ids, r))
-        output = Operand(k + 1, Access.WRITE, where[k + 1], types[k + 1])
-        kernel = "Relu" if len(r) == 1 else "Concat"
-        tasks.append(Task(k, kernel, f"t{k}", inputs, (output,), stream=rng.randrange(streams)))
-    ports = ((Port("x", types[0], 0, 0),), (Port("y", types[count], 1, count),))
-    plan = Plan("t", {}, tuple(buffers), (), *ports, (), 0, peak, streams, count, aliases=tuple(aliases))
-    return with_tasks(plan, synchronised(plan, tasks))
-
-
-def synchronised(plan: Plan, tasks: list[Task]) -> list[Task]:
-    """Every task records an event and waits for those that it shares bytes with on other streams."""
-    touched = [{b for o in t.operands() for b in flat(elements(plan, o))} for t in tasks]
-    found = []
-    for k, t in enumerate(tasks):
-        waits = [i for i in range(k) if tasks[i].stream != t.stream and touched[i] & touched[k]]
-        found.append(replace(t, waits=tuple(waits), records=(k,)))
-    return found
+from tests.plan.oracle import Rejected, judge
+from tests.plan.small_plans import good_plan, with_tasks
 
 
 def tasks_of(plan: Plan) -> list[Task]:
     return list(plan.tasks())
-
-
-def with_tasks(plan: Plan, tasks: list[Task]) -> Plan:
-    return replace(plan, regions=(Static(tuple(tasks)),))
 
 
 def with_buffer(plan: Plan, number: int, **changes: object) -> Plan:

@@ -14,7 +14,8 @@ from atc_py.ir.graph import Graph
 from atc_py.passes import lower, optimize
 from atc_py.schedule import ScheduleOptions, graph_timeline, plan_timeline, schedule
 from atc_py.schedule.formats import with_formats
-from atc_py.schedule.jobs import HALF, Program, graph_program, plan_program, sizes_of
+from atc_py.schedule.jobs import HALF, Program, graph_program, sizes_of
+from atc_py.schedule.plan_jobs import plan_program
 from atc_py.target import load
 
 P3, GENERIC = load("Ascend310P3"), load("Generic")

@@ -1,0 +1,193 @@
+"""The jobs of graphs that are laid out, and of plans: the same ones, before and after their tasks have been made.
+
+Concat without a task of a and b    the clock's buffers are a and b; who reads the whole reads both
+Split of c without a task           the clock's buffer is c; who reads a part reads some of it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from atc_py.ir.constants import Constant
+from atc_py.ir.graph import ABSENT
+from atc_py.ir.types import Tensor, Type
+from atc_py.ops.build import known_value, lookup
+from atc_py.plan.types import Alias, Host, If, Loop, Operand, Plan, Region, Scan, Space, Static, Task
+from atc_py.schedule.frames import Frame, Step, all_frames
+from atc_py.schedule.jobs import UNKNOWN, Call, Job, Maker, Program, Sizes, Touch, Values, body_of, counted, slices
+from atc_py.schedule.places import Places, read_by_host
+
+
+def frame_program(root: Frame, places: Places, sizes: Sizes) -> Program:
+    """The jobs of the tasks that a graph laid out becomes, by the positions of their steps; as `plan_program`'s are."""
+    written = {
+        frame.vid(v): places.types[frame.vid(v)]
+        for frame in all_frames(root)
+        for step in frame.steps.values()
+        if not step.bodies
+        for v in step.node.outputs
+    }
+    program = _FrameJobs(places, Names(places.aliases, written), Maker(sizes))
+    jobs = tuple(program.jobs(root, 1))
+    ends = [root.vid(v) for v in root.graph.outputs]
+    return Program(jobs, tuple(t for v in ends for t in program.names.touches(program.maker, v, places.types[v])))
+
+
+class Names:
+    """Which buffer of the clock a value's bytes are: views are their sources, and what is joined is its parts.
+
+    `aliases` have those of a value's parts and views after its own. A whole that tasks write in parts is known by
+    these, so that the cache knows how much of it has been written.
+    """
+
+    def __init__(self, aliases: Sequence[Alias], written: Mapping[int, Type]) -> None:
+        self.written = written
+        made: dict[int, list[Alias]] = {}
+        for a in reversed(aliases):
+            if a.value in written or (a.value in made and len({k.delta for k in made[a.value]}) > 1):
+                made.setdefault(a.source, []).append(a)
+        self.parts = {v: kids for v, kids in made.items() if v not in written and len({k.delta for k in kids}) > 1}
+        inner = {k.value for kids in self.parts.values() for k in kids}
+        self.root: dict[int, int] = {a.value: a.source for a in aliases if a.value not in inner}
+        for value in list(self.root):
+            while self.root[value] in self.root:
+                self.root[value] = self.root[self.root[value]]
+
+    def touches(self, maker: Maker, value: int, type_: Type, constant: bool = False) -> list[Touch]:
+        """The buffers in which a value seen as a type has its bytes."""
+        root = self.root.get(value, value)
+        if root not in self.parts:
+            return [maker.touch(root, type_, constant)]
+        found: list[Touch] = []
+        stack = [root]
+        while stack:
+            at = stack.pop()
+            if at in self.parts:
+                stack += [k.value for k in self.parts[at]]
+            else:
+                found.append(maker.touch(at, self.written[at]))
+        return found
+
+
+@dataclass(frozen=True)
+class _FrameJobs:
+    """Makes the jobs of a frame's steps."""
+
+    places: Places
+    names: Names
+    maker: Maker
+
+    def jobs(self, frame: Frame, times: int) -> Iterator[Job]:
+        """The jobs of the steps that run, in order: of an If those of the longer branch."""
+        for step in frame.steps.values():
+            if not step.bodies:
+                yield self._job(frame, step, times)
+            elif step.loops:
+                _, count = body_of(frame.graph, step.node, self.maker.sizes)
+                yield from self.jobs(step.bodies["body"], times * count)
+            else:
+                yield from self.jobs(max(step.bodies.values(), key=lambda body: len(body.steps)), times)
+
+    def _job(self, frame: Frame, step: Step, times: int) -> Job:
+        node, op, constants = step.node, lookup(step.node.op, step.node.attrs), self.places.constants
+        types: list[Type | None] = []
+        values: list[Constant | None] = []
+        inputs: list[tuple[int, Touch]] = []
+        for i, value in enumerate(node.inputs):
+            if value == ABSENT:
+                types.append(None)
+                values.append(None)
+                continue
+            vid = frame.vid(value)
+            type_ = self.places.types[vid]
+            types.append(type_)
+            constant = constants.get(vid)
+            if constant is not None and (i in op.host_inputs or read_by_host(constant)):
+                values.append(constant)
+                continue
+            values.append(None)
+            inputs += [(i, t) for t in self.names.touches(self.maker, vid, type_, constant is not None)]
+        outs = tuple([self.places.types[frame.vid(v)] for v in node.outputs])
+        call = Call(op, node.attrs, tuple(types), outs, Values(values), node.subgraphs)
+        made = zip(map(frame.vid, node.outputs), outs, strict=True)
+        writes = tuple([self.maker.touch(self.names.root.get(v, v), t) for v, t in made])
+        name = node.name or node.op
+        return self.maker.job(step.start, name, node.engine or op.engine.value, call, inputs, writes, times)
+
+
+def plan_program(plan: Plan, sizes: Sizes) -> Program:
+    """The jobs of a plan's tasks, in order; a buffer is a value with what names its bytes too."""
+    written = {o.value: o.type for task in plan.tasks() for o in task.outputs}
+    program = _PlanJobs(plan, Names(plan.aliases, written), Maker(sizes))
+    jobs = tuple(program.job(task, times) for task, times in executions(plan, sizes))
+    ends = (t for p in plan.outputs for t in program.names.touches(program.maker, p.value, p.type))
+    return Program(jobs, tuple(ends))
+
+
+def executions(plan: Plan, sizes: Sizes) -> Iterator[tuple[Task, int]]:
+    """The tasks that run, in order, and how often: of an If those of the longer branch, of gears those of the first."""
+    yield from _executions(plan, plan.regions, sizes, 1)
+
+
+def _executions(plan: Plan, regions: Sequence[Region], sizes: Sizes, times: int) -> Iterator[tuple[Task, int]]:
+    for region in regions:
+        if isinstance(region, Static):
+            yield from ((task, times) for task in region.tasks)
+        elif isinstance(region, Host):
+            yield region.task, times
+        elif isinstance(region, If):
+            yield from _executions(plan, longer(region), sizes, times)
+        elif isinstance(region, (Loop, Scan)):
+            yield from _executions(plan, region.body, sizes, times * trips_of(plan, region, sizes))
+        else:
+            yield from _executions(plan, region.bodies[0], sizes, times)
+
+
+def longer(region: If) -> tuple[Region, ...]:
+    """The branch that is taken for the one that runs: the one with more tasks."""
+    return max(region.then_branch, region.else_branch, key=_length)
+
+
+def trips_of(plan: Plan, region: Loop | Scan, sizes: Sizes) -> int:
+    """How often a loop's body runs."""
+    if isinstance(region, Scan):
+        whole, _, axis, _ = region.sliced[0]
+        return slices(whole.type, axis, sizes)
+    buffer = None if region.trips is None else plan.buffers[region.trips.buffer]
+    if buffer is None or buffer.space is not Space.WEIGHTS or buffer.index < 0:
+        return UNKNOWN
+    return counted(known_value(plan.constants[buffer.index]), sizes)
+
+
+@dataclass(frozen=True)
+class _PlanJobs:
+    """Makes the jobs of a plan's tasks."""
+
+    plan: Plan
+    names: Names
+    maker: Maker
+
+    def job(self, task: Task, times: int) -> Job:
+        """The job of a task."""
+        constants = {i: self.plan.constants[number] for i, number in task.host_values.items()}
+        given: list[Type | None] = [None if o is None else o.type for o in task.inputs]
+        for i, constant in constants.items():
+            given[i] = Tensor(constant.dtype, constant.shape)
+        types = tuple(given)
+        values = Values([constants.get(i) for i in range(len(types))])
+        bodies = {} if task.body is None else {"body": task.body}
+        op = lookup(task.kernel, task.attrs)
+        call = Call(op, task.attrs, types, tuple([o.type for o in task.outputs]), values, bodies)
+        inputs = [(i, t) for i, o in enumerate(task.inputs) if o is not None for t in self._read(o)]
+        root = self.names.root
+        writes = tuple([self.maker.touch(root.get(o.value, o.value), o.type) for o in task.outputs])
+        return self.maker.job(task.id, task.name, task.engine, call, inputs, writes, times)
+
+    def _read(self, operand: Operand) -> list[Touch]:
+        constant = self.plan.buffers[operand.buffer].space is Space.WEIGHTS
+        return self.names.touches(self.maker, operand.value, operand.type, constant)
+
+
+def _length(regions: Sequence[Region]) -> int:
+    return sum(len(r.tasks) if isinstance(r, Static) else 1 for r in regions)

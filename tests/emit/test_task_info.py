@@ -1,0 +1,137 @@
+"""TASK_INFO as a program: a reader that follows labels and events runs the tasks that the plan runs."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import ModelProto
+
+from atc_py import Options, compile_model
+from atc_py.emit.task_info import task_info
+from atc_py.plan.types import If, Loop, Plan, Static, walk
+from om_format import TaskType
+from om_format.proto.task_pb2 import ModelTaskDef
+from tests.making import BOOL, FLOAT, INT64, body_attribute, graph, model, node
+from tests.schedule.branching import towers
+
+
+def followed(info: ModelTaskDef, choices: list[int]) -> list[int]:
+    """The tasks that run when the switches read `choices`; an event is waited for after it has been recorded."""
+    entries = list(info.task)
+    labels = {e.label_set.label_id: i for i, e in enumerate(entries) if e.type == TaskType.LABEL_SET}
+    assert len(labels) == sum(e.type == TaskType.LABEL_SET for e in entries), "a label is set once"
+    at, left, ran, recorded = 0, list(choices), [], set()
+    while at < len(entries):
+        e = entries[at]
+        at += 1
+        assert e.stream_id < info.stream_num
+        if e.type == TaskType.KERNEL:
+            ran.append(e.kernel.context.op_index)
+        elif e.type == TaskType.EVENT_RECORD:
+            assert e.event_id < info.event_num and e.event_id not in recorded
+            recorded.add(e.event_id)
+        elif e.type == TaskType.EVENT_WAIT:
+            recorded.remove(e.event_id)
+        elif e.type == TaskType.STREAM_LABEL_SWITCH_BY_INDEX:
+            choice = left.pop(0)
+            assert 0 <= choice < e.label_switch_by_index.label_max
+            at = labels[e.label_id + choice]
+        elif e.type == TaskType.STREAM_LABEL_GOTO:
+            at = labels[e.label_goto_ex.label_id]
+    assert not left and not recorded, "every event that is recorded is waited for"
+    return ran
+
+
+def planned(proto: ModelProto) -> Plan:
+    return compile_model(proto, Options(opt_level=0)).plan
+
+
+def ids(regions: object) -> list[int]:
+    return [t.id for r in walk(tuple(regions)) if isinstance(r, Static) for t in r.tasks]  # type: ignore[arg-type]
+
+
+def test_a_branch_is_a_switch() -> None:
+    then = graph([node("Neg", ["x"], ["t0"]), node("Exp", ["t0"], ["t"])], {}, ["t"], name="then")
+    other = graph([node("Abs", ["x"], ["e"])], {}, ["e"], name="else")
+    nodes = [
+        node("ReduceSum", ["x"], ["s"], keepdims=0),
+        node("Greater", ["s", "zero"], ["c"]),
+        node("If", ["c"], ["i"]),
+    ]
+    nodes[-1].attribute.extend([body_attribute(then, "then_branch"), body_attribute(other, "else_branch")])
+    nodes.append(node("Sin", ["i"], ["y"]))
+    plan = planned(model(nodes, {"x": (FLOAT, [4])}, ["y"], {"zero": np.float32(0)}))
+    before, region, after = plan.regions
+    assert isinstance(region, If)
+    info = task_info(plan)
+    assert followed(info, [1]) == ids([before]) + ids(region.then_branch) + ids([after])
+    assert followed(info, [0]) == ids([before]) + ids(region.else_branch) + ids([after])
+
+
+def test_a_loop_goes_on_while_its_switch_says_so() -> None:
+    body = graph(
+        [node("Neg", ["a"], ["n"]), node("Exp", ["n"], ["b"]), node("Identity", ["c"], ["again"])],
+        {"i": (INT64, []), "c": (BOOL, []), "a": (FLOAT, [4])},
+        ["again", "b"],
+        name="body",
+    )
+    loop = node("Loop", ["n", "", "x"], ["l"])
+    loop.attribute.append(body_attribute(body, "body"))
+    plan = planned(model([loop, node("Sin", ["l"], ["y"])], {"x": (FLOAT, [4])}, ["y"], {"n": np.array(3)}))
+    region = next(r for r in walk(plan.regions) if isinstance(r, Loop))
+    after = [t.id for t in plan.tasks() if t.id not in ids(region.body)]
+    info = task_info(plan)
+    for trips in range(3):
+        assert followed(info, [1] * trips + [0]) == ids(region.body) * trips + after
+    copies = [e.memcpy_async for e in info.task if e.type == TaskType.MEMCPY_ASYNC]
+    moved = [(s, c.state) for c in region.carried for s in (c.initial, c.result) if s.buffer != c.state.buffer]
+    assert len(copies) == len(moved) > 0
+    for copy, (source, target) in zip(copies, moved, strict=True):
+        assert copy.src == (plan.buffers[source.buffer].offset or 0)
+        assert (copy.dst, copy.count) == (plan.buffers[target.buffer].offset, plan.buffers[target.buffer].nbytes)
+
+
+def test_events_of_streams() -> None:
+    plan = compile_model(towers(3)).plan
+    info = task_info(plan)
+    assert followed(info, []) == [t.id for t in plan.tasks()]
+    waits = [(e.stream_id, e.event_id) for e in info.task if e.type == TaskType.EVENT_WAIT]
+    assert waits == [(t.stream, e) for t in plan.tasks() for e in t.waits]
+    assert (info.stream_num, info.event_num) == (plan.streams, plan.events)
+
+
+def test_streams_join_where_regions_end() -> None:
+    """Two towers, a branch on what they give, two towers again: each stream waits for the ones before."""
+    first, second = towers(2), towers(2)
+    for n in second.graph.node:
+        for k, name in enumerate(n.input):
+            n.input[k] = name if name.startswith("w") else f"{name}'"
+        for k, name in enumerate(n.output):
+            n.output[k] = f"{name}'"
+    then = graph([node("Neg", ["y"], ["t"])], {}, ["t"], name="then")
+    other = graph([node("Abs", ["y"], ["e"])], {}, ["e"], name="else")
+    nodes = [
+        node("ReduceSum", ["y"], ["s"], keepdims=0),
+        node("Greater", ["s", "zero"], ["c"]),
+        node("If", ["c"], ["i"]),
+    ]
+    nodes[-1].attribute.extend([body_attribute(then, "then_branch"), body_attribute(other, "else_branch")])
+    nodes += [
+        node("ReduceSum", ["i"], ["q"], keepdims=0),
+        node("Add", ["x0", "q"], ["x0'"]),
+        node("Add", ["x1", "q"], ["x1'"]),
+    ]
+    weights = {t.name: t for t in first.graph.initializer} | {"zero": np.float32(0)}
+    proto = model(
+        [*first.graph.node, *nodes, *second.graph.node],
+        {v.name: (FLOAT, [1, 16, 16, 16]) for v in first.graph.input},
+        ["y'"],
+        weights,
+    )
+    plan = compile_model(proto).plan
+    assert plan.streams >= 2 and len([r for r in plan.regions if isinstance(r, Static)]) == 2
+    info = task_info(plan)
+    for choice in (0, 1):
+        followed(info, [choice])
+    assert info.event_num > plan.events
+    joined = [e for e in info.task if e.type == TaskType.EVENT_WAIT and e.event_id >= plan.events]
+    assert {e.stream_id for e in joined} == set(range(plan.streams))

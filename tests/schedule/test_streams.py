@@ -1,0 +1,153 @@
+"""Streams: where they pay they are taken, every event is needed, and any interleaving gives the same outputs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import ModelProto
+
+from atc_py import Options, Session, compile_model
+from atc_py.compiler import prove
+from atc_py.emit import om_bytes
+from atc_py.errors import AtcError
+from atc_py.plan.text import print_plan
+from atc_py.plan.types import Plan, Static, Task
+from atc_py.runtime.loader import Loaded, load
+from atc_py.schedule import plan_handing, plan_timeline
+from atc_py.target import load as load_target
+from tests.making import FLOAT, model, node
+
+from .branching import feeds_of, shuffled, towers
+
+P3 = load_target("Ascend310P3")
+
+
+@cache
+def compiled(count: int = 2, **options: Any) -> Loaded:
+    return load(om_bytes(compile_model(towers(count), Options(**options))))
+
+
+def microseconds(plan: Plan) -> float:
+    return plan_handing(plan, P3).cycles / P3.frequency_mhz
+
+
+def test_two_towers_run_on_two_streams() -> None:
+    several, single = compiled().plan, compiled(single_stream=True).plan
+    assert (single.streams, single.events) == (1, 0)
+    assert several.streams >= 2 and several.events >= 1
+    assert microseconds(several) <= 0.95 * microseconds(single)
+
+
+def test_the_option_limits_streams() -> None:
+    plans = [compiled(4, stream_num=n).plan for n in (1, 2, 3, 4)]
+    assert [p.streams for p in plans] == sorted(p.streams for p in plans) and plans[0].streams == 1
+    assert all(p.streams <= n for n, p in enumerate(plans, 1)) and plans[1].streams == 2
+    times = [microseconds(p) for p in plans]
+    assert times == sorted(times, reverse=True)
+    with pytest.raises(AtcError, match="--stream-num"):
+        compile_model(towers(), Options(stream_num=0))
+
+
+def test_a_chain_stays_on_one_stream() -> None:
+    assert compiled(1).plan.streams == 1
+
+
+def test_large_tasks_stay_on_one_stream() -> None:
+    """Tasks that use all cores for long gain nothing but their launches."""
+    large = compile_model(towers(2, 2, side=224, channels=64)).plan
+    assert large.streams == 1
+
+
+def test_the_same_model_gives_the_same_plan() -> None:
+    one, other = (compile_model(towers(3)).plan for _ in range(2))
+    assert print_plan(one) == print_plan(other)
+
+
+def _with(plan: Plan, tasks: list[Task]) -> Plan:
+    return replace(plan, regions=(Static(tuple(tasks)), *plan.regions[1:]))
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_the_verifier_misses_each_event(count: int) -> None:
+    plan = compiled(count).plan
+    prove(plan)
+    tasks = list(plan.tasks())
+    removed = 0
+    for k, task in enumerate(tasks):
+        for event in task.waits:
+            less = replace(task, waits=tuple(e for e in task.waits if e != event))
+            with pytest.raises(AtcError, match=r"E31017|E31010"):
+                prove(_with(plan, [*tasks[:k], less, *tasks[k + 1 :]]))
+            removed += 1
+    assert removed >= count - 1
+
+
+def test_outputs_are_those_of_one_stream() -> None:
+    feeds = feeds_of(towers(3))
+    want = Session(compiled(3, single_stream=True)).run(None, feeds)
+    loaded = compiled(3)
+    orders = set()
+    for seed in range(20):
+        plan = shuffled(loaded.plan, seed)
+        orders.add(tuple(t.id for t in plan.tasks()))
+        got = Session(replace(loaded, plans=(plan,))).run(None, feeds)
+        assert all(np.array_equal(a, b) for a, b in zip(got, want, strict=True))
+    assert len(orders) > 10, "the orders differ"
+
+
+def test_the_timeline_keeps_streams_and_events() -> None:
+    plan = compiled(3).plan
+    timed = plan_timeline(plan, P3).jobs
+    spans = {t.job.place: t for t in timed if t.job.place >= 0}
+    recorded = {e: t for t in plan.tasks() for e in t.records}
+    assert {t.stream for t in timed} == set(range(plan.streams))
+    for task in plan.tasks():
+        assert all(spans[recorded[e].id].end <= spans[task.id].start + 1e-6 for e in task.waits if e in recorded)
+    for stream in range(plan.streams):
+        ends = [(t.start, t.end) for t in timed if t.stream == stream]
+        assert all(a[1] <= b[0] + 1e-6 for a, b in pairwise(ends))
+
+
+CONSTANTS = {"from": np.array([4]), "to": np.array([12]), "axis": np.array([1])}
+
+
+@st.composite
+def branching(draw: st.DrawFn) -> ModelProto:
+    """Graphs of small operators with many branches; parts along axis 1 are runs of bytes, and are joined in place."""
+    nodes, values = [], ["x", "z"]
+    for k in range(draw(st.integers(4, 16))):
+        op = draw(st.sampled_from(["Relu", "Neg", "Tanh", "Add", "Mul", "MatMul", "Concat", "Split"]))
+        one, other = draw(st.sampled_from(values)), draw(st.sampled_from(values[-6:]))
+        if op in ("Relu", "Neg", "Tanh"):
+            nodes.append(node(op, [one], [f"v{k}"]))
+        elif op == "Concat":
+            nodes += [node(op, [one, other], [f"j{k}"], axis=1), node("Softmax", [f"j{k}"], [f"s{k}"])]
+            nodes.append(node("Slice", [f"s{k}", "from", "to", "axis"], [f"v{k}"]))
+        elif op == "Split":
+            nodes.append(node(op, [one], [f"p{k}", f"q{k}"], axis=1, num_outputs=2))
+            nodes.append(node("Concat", [f"q{k}", f"p{k}"], [f"v{k}"], axis=1))
+        else:
+            nodes.append(node(op, [one, other], [f"v{k}"]))
+        values.append(f"v{k}")
+    outputs = draw(st.lists(st.sampled_from(values[2:]), min_size=1, max_size=3, unique=True))
+    return model(nodes, {"x": (FLOAT, [1, 8, 8, 8]), "z": (FLOAT, [1, 8, 8, 8])}, outputs, CONSTANTS)
+
+
+@settings(max_examples=60, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@given(proto=branching(), seed=st.integers(0, 1000))
+def test_random_branches_in_random_interleavings(proto: ModelProto, seed: int) -> None:
+    options = Options(disabled_passes=frozenset({"fusion"}))
+    loaded = load(om_bytes(compile_model(proto, options)))
+    feeds = feeds_of(proto, seed)
+    want = Session(om_bytes(compile_model(proto, replace(options, single_stream=True)))).run(None, feeds)
+    prove(loaded.plan)
+    for k in range(3):
+        got = Session(replace(loaded, plans=(shuffled(loaded.plan, seed + k),))).run(None, feeds)
+        assert all(np.array_equal(a, b) for a, b in zip(got, want, strict=True))
