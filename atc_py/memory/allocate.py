@@ -1,124 +1,237 @@
 """The allocator: blocks with a size and a lifetime get offsets in one arena so that live blocks never overlap.
 
-Three blocks, lifetimes in task positions (both ends included):
+    plan_memory([Block(0, 2, 512), Block(1, 3, 1024), Block(2, 4, 512)])
+    →  Assignment(offsets=(0, 512, 0), peak=1536, lower_bound=1536, optimal=True, …)
 
-    a  live 0–1, 512 B        b  live 1–2, 1024 B        c  live 2–3, 512 B
+Each step is made only while the peak is above the target, which is the greatest sum of live bytes (no plan can be
+lower), or the capacity when that is given and higher:
 
-    offset 1536 ┤
-           1024 ┤ [b b]              a and c are never live together and share [1024, 1536):
-              … ┤ [b b]              peak 1536 = lower bound (a + b are live together at task 1)
+    greedy orders    over the blocks, and over joined ones       `greedy`, `reduce`
+    local search     orders, improved where the peak lies        `squeaky`
+    exact search     backtracking over canonical plans           `search`
 
-Two greedy orders are tried, each deterministic, and the lower peak wins: by time with best fit (linear for long
-chains), and by size with first fit among the blocks that are live at the same time.
+The searches see one part at a time: times at which nothing is live cut the problem into parts of their own. Each tries
+the joined blocks, of which there are often a third, and then the blocks as they are; blocks that fit anyway are put
+aside first. What ends a search is a number of counted steps, so that the same blocks get the same offsets everywhere.
 """
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import gcd
+
+from atc_py.memory.greedy import Plan, area, by_order, by_time, by_time_reversed, conflicts_of, size
+from atc_py.memory.problem import Assignment, Block, Budget, Effort, lower_bound
+from atc_py.memory.reduce import company_count, fill, join, peel, span_count
+from atc_py.memory.search import search, sections_of
+from atc_py.memory.squeaky import squeak
 
 ALIGNMENT = 512
 """Bytes to which arena blocks are aligned (GE: MEM_ALIGN_SIZE)."""
 
-BY_SIZE_LIMIT = 3000
-"""Above this many blocks the quadratic order by size is not tried."""
+PAIRS = 400_000
+"""Above this many pairs of blocks that are live together no order is tried that looks at all of them."""
+
+
+FEW = 64
+"""Up to so many blocks the exact search comes before the local one: it soon ends, with a plan or a proof."""
 
 
 @dataclass(frozen=True)
-class Block:
-    """A block of `size` units that is needed from position `first` to position `last`, both included."""
+class Limits:
+    """Steps of the local and of the exact search. A step is a block looked at, about half a microsecond."""
 
-    first: int
-    last: int
-    size: int
-
-
-def lower_bound(blocks: Sequence[Block]) -> int:
-    """The greatest sum of sizes of blocks live at one position: no plan can have a lower peak."""
-    change: dict[int, int] = {}
-    for b in blocks:
-        change[b.first] = change.get(b.first, 0) + b.size
-        change[b.last + 1] = change.get(b.last + 1, 0) - b.size
-    live = peak = 0
-    for position in sorted(change):
-        live += change[position]
-        peak = max(peak, live)
-    return peak
+    squeak: int = 0
+    search: int = 0
 
 
-def plan_memory(blocks: Sequence[Block]) -> tuple[list[int], int]:
-    """Offsets for the blocks, in their order, and the peak (the least arena size), in the blocks' units."""
-    bound = lower_bound(blocks)
-    best = _by_time(blocks)
-    if best[1] > bound and len(blocks) <= BY_SIZE_LIMIT:
-        other = _by_size(blocks)
-        if other[1] < best[1]:
-            best = other
-    return best
+LIMITS: dict[str, Limits] = {
+    "fast": Limits(),
+    "default": Limits(squeak=300_000, search=6_000_000),
+    "max": Limits(squeak=2_000_000, search=60_000_000),
+}
+"""`default` comes to about 2 CPU seconds, `max` to a minute."""
 
 
-def _by_time(blocks: Sequence[Block]) -> tuple[list[int], int]:
-    """Blocks in order of `first` (larger ones first), each into the smallest free gap that holds it."""
-    order = sorted(range(len(blocks)), key=lambda i: (blocks[i].first, -blocks[i].size, i))
-    ends = sorted(range(len(blocks)), key=lambda i: (blocks[i].last, i))
-    offsets = [0] * len(blocks)
-    gaps: list[tuple[int, int]] = []  # free (start, end) below `top`, sorted, never touching
-    top = peak = released = 0
+def plan_memory(
+    blocks: Sequence[Block], *, alignment: int = 1, capacity: int | None = None, effort: Effort = "default"
+) -> Assignment:
+    """Offsets (multiples of `alignment`) for the blocks, and the peak.
+
+    Sizes are rounded up to the alignment. With a `capacity` the work ends as soon as the peak is within it; a peak
+    above it means that no such plan was found. Raises `ValueError` for a size below 0, a lifetime that ends before it
+    begins, or an alignment below 1.
+    """
+    _check(blocks, alignment)
+    unit = gcd(*(-(-b.size // alignment) for b in blocks)) * alignment or alignment
+    scaled = [Block(b.lower, b.upper, -(-b.size // unit)) for b in blocks]
+    bound = lower_bound(scaled)
+    task = _Task(scaled, bound if capacity is None else max(bound, capacity // unit), LIMITS[effort])
+    offsets, peak = task.run()
+    proved = peak == bound or (peak <= task.proved)
+    return Assignment(tuple(o * unit for o in offsets), peak * unit, bound * unit, proved, task.steps)
+
+
+def _check(blocks: Sequence[Block], alignment: int) -> None:
+    if alignment < 1:
+        raise ValueError(f"the alignment is {alignment}, it must be at least 1")
+    for i, b in enumerate(blocks):
+        if b.size < 0 or b.upper < b.lower:
+            raise ValueError(f"block {i} has a size of {b.size} and lives from {b.lower} to {b.upper}")
+
+
+class _Task:
+    """One call: the target, the steps left for each search, and what has been proved on the way.
+
+    No plan has a peak below `proved`.
+    """
+
+    def __init__(self, blocks: list[Block], target: int, limits: Limits) -> None:
+        self.blocks, self.target, self.proved = blocks, target, 0
+        self.greedy = Budget()
+        self.squeak, self.search = Budget(limits.squeak), Budget(limits.search)
+
+    @property
+    def steps(self) -> int:
+        """Steps made so far."""
+        return self.greedy.used + self.squeak.used + self.search.used
+
+    def run(self) -> Plan:
+        """Greedy orders over everything, then the searches part by part, highest bound first."""
+        offsets, peak = self._greedy()
+        if peak <= self.target or not self.squeak.limit:
+            return offsets, peak
+        parts = _parts(self.blocks)
+        parts.sort(key=lambda part: -lower_bound([self.blocks[i] for i in part]))
+        goal, peak = self.target, 0
+        for part in parts:
+            blocks = [self.blocks[i] for i in part]
+            top = max(offsets[i] + self.blocks[i].size for i in part)
+            if top > goal:
+                found, top = _Part(self, blocks, goal, ([offsets[i] for i in part], top)).run()
+                for i, offset in zip(part, found, strict=True):
+                    offsets[i] = offset
+            goal, peak = max(goal, top), max(peak, top)
+        return offsets, peak
+
+    def _greedy(self) -> Plan:
+        """The best of the greedy orders, tried until one meets the target."""
+        best: Plan | None = None
+        for found in self._orders():
+            if best is None or found[1] < best[1]:
+                best = found
+            if best[1] <= self.target:
+                break
+        assert best is not None
+        return best
+
+    def _orders(self) -> Iterator[Plan]:
+        yield by_time(self.blocks, self.greedy)
+        yield by_time_reversed(self.blocks, self.greedy)
+        joined = join(self.blocks)
+        for blocks in (joined.blocks, self.blocks):
+            if not _pairs_fit(blocks):
+                continue
+            conflicts = conflicts_of(blocks, self.greedy)
+            for key in (area, size):
+                offsets, peak = by_order(blocks, conflicts, key, self.greedy)
+                yield offsets if blocks is self.blocks else joined.expand(offsets), peak
+
+
+def _pairs_fit(blocks: Sequence[Block]) -> bool:
+    """Whether there are at most `PAIRS` pairs of blocks that are live together."""
+    return len(blocks) * (len(blocks) - 1) // 2 <= PAIRS or company_count(blocks) <= PAIRS
+
+
+def _parts(blocks: Sequence[Block]) -> list[list[int]]:
+    """The blocks that have a size and a lifetime, cut at the times at which nothing is live."""
+    living = [i for i, b in enumerate(blocks) if b.size and b.lower < b.upper]
+    order = sorted(living, key=lambda i: (blocks[i].lower, i))
+    parts: list[list[int]] = []
+    end: int | None = None
     for i in order:
-        while blocks[ends[released]].last < blocks[i].first:
-            j = ends[released]
-            top = _release(gaps, top, offsets[j], offsets[j] + blocks[j].size)
-            released += 1
-        size = blocks[i].size
-        fitting = [(end - start, start) for start, end in gaps if end - start >= size]
-        if size and fitting:
-            _, start = min(fitting)
-            at = bisect.bisect_left(gaps, (start, 0))
-            if gaps[at][1] - start == size:
-                del gaps[at]
-            else:
-                gaps[at] = (start + size, gaps[at][1])
-        else:
-            start, top = top, top + size
-        offsets[i] = start
-        peak = max(peak, top)
-    return offsets, peak
+        if end is None or blocks[i].lower >= end:
+            parts.append([])
+            end = blocks[i].upper
+        parts[-1].append(i)
+        end = max(end, blocks[i].upper)
+    return parts
 
 
-def _release(gaps: list[tuple[int, int]], top: int, start: int, end: int) -> int:
-    """Give [start, end) back, merge it with its neighbours, and return the new top."""
-    if start == end:
-        return top
-    at = bisect.bisect_left(gaps, (start, 0))
-    if at < len(gaps) and gaps[at][0] == end:
-        end = gaps.pop(at)[1]
-    if at and gaps[at - 1][1] == start:
-        at -= 1
-        start = gaps.pop(at)[0]
-    if end == top:
-        return start
-    gaps.insert(at, (start, end))
-    return top
+class _Part:
+    """The searches over blocks that hang together. `best` is the best plan so far; the goal is a peak of `low`."""
 
+    def __init__(self, task: _Task, blocks: list[Block], goal: int, best: Plan) -> None:
+        self.task, self.blocks, self.low, self.best = task, blocks, goal, best
+        self.joined = join(blocks)
 
-def _by_size(blocks: Sequence[Block]) -> tuple[list[int], int]:
-    """Larger blocks first, each at the lowest offset that is free during its whole lifetime."""
-    order = sorted(range(len(blocks)), key=lambda i: (-blocks[i].size, blocks[i].first, i))
-    offsets = [0] * len(blocks)
-    placed: list[tuple[int, int, int, int]] = []  # (start, end, first, last), sorted by start
-    peak = 0
-    for i in order:
-        b = blocks[i]
-        if not b.size:
-            continue
-        start = 0
-        for s, e, first, last in placed:
-            if first <= b.last and b.first <= last:
-                if s - start >= b.size:
-                    break
-                start = max(start, e)
-        offsets[i] = start
-        bisect.insort(placed, (start, start + b.size, b.first, b.last))
-        peak = max(peak, start + b.size)
-    return offsets, peak
+    def run(self) -> Plan:
+        """The best plan; `low` rises when the exact search proves that there is none."""
+        limit = self.task.search.limit
+        if len(self.blocks) <= FEW:
+            self._halve(False, limit // 4)
+        if self._above():
+            self._local()
+        if self._above():
+            self._decide(self.low, True, limit * 5 // 6)
+        if len(self.blocks) > FEW:
+            self._halve(False, limit // 8)
+        self._halve(True, limit)
+        return self.best
+
+    def _above(self) -> bool:
+        return self.best[1] > self.low
+
+    def _better(self, offsets: list[int]) -> None:
+        """Keep a plan if it is better."""
+        peak = max(o + b.size for o, b in zip(offsets, self.blocks, strict=True))
+        if peak < self.best[1]:
+            self.best = offsets, peak
+
+    def _local(self) -> None:
+        """Local search over orders of the joined blocks."""
+        blocks = self.joined.blocks
+        if not _pairs_fit(blocks):
+            return
+        conflicts = conflicts_of(blocks, self.task.squeak)
+        order = sorted(range(len(blocks)), key=lambda i: (-area(blocks[i]), i))
+        offsets, _ = squeak([b.size for b in blocks], conflicts, order, self.low, self.task.squeak)
+        self._better(self.joined.expand(offsets))
+
+    def _halve(self, joined: bool, limit: int) -> None:
+        """Exact searches within `limit` steps for ever lower peaks, halving what is open between `low` and the best.
+
+        What the blocks as they are cannot reach is proved impossible; joined ones only say where not to look again.
+        """
+        low = self.low + joined
+        while self._above() and self.best[1] > low and limit > 0:
+            capacity = low if not joined and low == self.low else (low + self.best[1] - 1) // 2
+            start = self.task.search.used
+            found = self._decide(capacity, joined, limit // 3 if joined else limit)
+            limit -= self.task.search.used - start
+            if not found:
+                low = capacity + 1
+            if found is False and not joined:
+                self.low = self.task.proved = low
+            elif found is None and not joined:
+                return
+
+    def _decide(self, capacity: int, joined: bool, limit: int) -> bool | None:
+        """Exact search for a plan within `capacity`; None when the steps ran out."""
+        blocks = self.joined.blocks if joined else self.blocks
+        kept, later = peel(blocks, capacity)
+        budget = Budget(min(limit, self.task.search.left))
+        if span_count(blocks) > budget.limit:
+            return None
+        left = [blocks[i] for i in kept]
+        found, sure = search([b.size for b in left], sections_of(left), capacity, budget)
+        self.task.search.used += budget.used
+        if found is None:
+            return False if sure else None
+        offsets = [0] * len(blocks)
+        for i, offset in zip(kept, found, strict=True):
+            offsets[i] = offset
+        fill(blocks, kept, offsets, later, self.task.greedy)
+        self._better(self.joined.expand(offsets) if joined else offsets)
+        return True

@@ -8,12 +8,15 @@ What is bound for new symbol values is sizes and offsets only: order, streams, e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from atc_py.errors import Problems, error
 from atc_py.ir.dims import Size, UnboundSymbol, compile_sizes, symbols_of
-from atc_py.memory.allocate import ALIGNMENT, Block, lower_bound, plan_memory
+from atc_py.memory.allocate import ALIGNMENT, plan_memory
+from atc_py.memory.conflicts import clique_bound, plan_memory_conflicts
+from atc_py.memory.problem import Assignment, Block, Effort, lower_bound
+from atc_py.plan.happens import conflicts
 from atc_py.plan.live import dead_buffers, unmet
 from atc_py.plan.types import Buffer, Plan, Space
 
@@ -52,7 +55,7 @@ def arena_blocks(buffers: tuple[Buffer, ...], sizes: tuple[int, ...]) -> tuple[l
         if sizes[i] < -1 or buffers[i].last < buffers[i].first:
             cause = f"has {sizes[i]} bytes from position {buffers[i].first} to {buffers[i].last}"
             raise error("E30003", f"buffer {i}", cause, "the plan is damaged, or the shapes are not possible")
-    return members, [Block(buffers[i].first, buffers[i].last, aligned(sizes[i])) for i in members]
+    return members, [Block(buffers[i].first, buffers[i].last + 1, aligned(sizes[i])) for i in members]
 
 
 def buffer_sizes(plan: Plan, env: Mapping[str, int]) -> tuple[int, ...]:
@@ -84,11 +87,12 @@ def _check_requirements(plan: Plan, env: Mapping[str, int]) -> None:
     problems.raise_any()
 
 
-def bind(plan: Plan, env: Mapping[str, int] | None = None) -> Binding:
+def bind(plan: Plan, env: Mapping[str, int] | None = None, *, effort: Effort = "fast") -> Binding:
     """Evaluate the plan's sizes under `env` and place the arena's buffers.
 
-    A plan whose offsets were planned at conversion keeps them. Raises `AtcError` E30002 when a symbol has no value,
-    E30030 when the shapes do not meet the plan's requirements, E30003 when they need too much memory.
+    A plan whose offsets were planned at conversion keeps them; others are planned with `effort`. Raises `AtcError`
+    E30002 when a symbol has no value, E30030 when the shapes do not meet the plan's requirements, E30003 when they
+    need too much memory.
     """
     env = dict(env or {})
     missing = [s for s, r in plan.symbols.items() if s not in env and not r.runtime]
@@ -98,13 +102,28 @@ def bind(plan: Plan, env: Mapping[str, int] | None = None) -> Binding:
     sizes = buffer_sizes(plan, env)
     members, blocks = arena_blocks(plan.buffers, sizes)
     bound = lower_bound(blocks)
+    others = conflicts(plan)[1] if plan.streams > 1 else []
+    if others:  # what is beside each other on two streams is live together
+        bound = max(bound, clique_bound([b.size for b in blocks], others))
     if bound > ARENA_LIMIT:
         raise error("E30003", "arena", f"these shapes need at least {bound} bytes of memory", "use smaller shapes")
     offsets = [b.offset if b.offset is not None else -1 for b in plan.buffers]
     if all(offsets[i] >= 0 for i in members):
         peak = max((offsets[i] + aligned(sizes[i]) for i in members), default=0)
     else:
-        planned, peak = plan_memory(blocks)
-        for i, offset in zip(members, planned, strict=True):
+        planned = plan_arena(blocks, others, bound, effort)
+        peak = planned.peak
+        for i, offset in zip(members, planned.offsets, strict=True):
             offsets[i] = offset
     return Binding(env, sizes, tuple(offsets), peak, bound)
+
+
+def plan_arena(blocks: Sequence[Block], others: Sequence[Sequence[int]], bound: int, effort: Effort) -> Assignment:
+    """A place for each block; `others` are the blocks that each must not share bytes with, none when lifetimes say it.
+
+    On several streams, lifetimes that lie apart in the plan's order may still meet.
+    """
+    if not others:
+        return plan_memory(blocks, alignment=ALIGNMENT, effort=effort)
+    sizes = [b.size for b in blocks]
+    return plan_memory_conflicts(sizes, others, alignment=ALIGNMENT, effort=effort, bound=bound)

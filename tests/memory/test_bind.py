@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atc_py.compiler import Options, compile_model
 from atc_py.errors import AtcError
 from atc_py.ir.dims import Size, floordiv, symbol
 from atc_py.ir.graph import Range
-from atc_py.memory import bind
+from atc_py.memory import Effort, bind
 from atc_py.memory.bind import aligned
 from atc_py.plan.types import Buffer, Plan, Space
+from models.catalog import MODELS_DIR
 
 N, COUNT = symbol("N"), symbol("count")
 SYMBOLS = {"N": Range(1, None), "count": Range(0, None, True)}
@@ -88,3 +90,14 @@ def test_what_cannot_be_is_said(plan: Plan, env: dict[str, int], code: str, said
 def test_a_plan_without_an_arena() -> None:
     binding = bind(plan_of((Space.INPUT, N, -1, -1)), {"N": 5})
     assert (binding.arena, binding.lower_bound) == (0, 0)
+
+
+@pytest.mark.parametrize("effort", ["fast", "max"])
+def test_a_conversion_records_its_effort(effort: Effort) -> None:
+    om = compile_model(MODELS_DIR / "small_cnn.onnx", Options(memory_effort=effort))
+    assert om.plan.options["memory_effort"] == effort and om.plan.arena > 0
+
+
+def test_an_effort_that_is_none() -> None:
+    with pytest.raises(AtcError, match="--memory-effort.*none of fast, default, max"):
+        compile_model(MODELS_DIR / "small_cnn.onnx", Options(memory_effort="most"))  # type: ignore[arg-type]
