@@ -21,10 +21,13 @@ VERBS: Mapping[str, tuple[str, str]] = {
     "convert": ("atc_py.cli.convert", "Compile an ONNX model into an OM file."),
     "inspect": ("atc_py.cli.inspect", "Show what is in an OM or ONNX file."),
     "run": ("atc_py.cli.run", "Run an OM on the simulated NPU."),
+    "profile": ("atc_py.cli.profile", "Predict the time on the device, task by task."),
     "check": ("atc_py.cli.check", "Compare an OM's results with onnxruntime's on the same inputs."),
     "verify": ("atc_py.cli.verify", "Prove that an OM file is whole and its plan right."),
     "golden": ("atc_py.cli.golden", "Record results, and compare later ones with them."),
-    "explain": ("atc_py.cli.explain", "Say more about an error code."),
+    "diff": ("atc_py.cli.diff", "Compare two OMs, or two dumps of a graph."),
+    "plan-memory": ("atc_py.cli.plan_memory", "Place buffers with lifetimes in one memory."),
+    "explain": ("atc_py.cli.explain", "Say what a code means, or why a model is compiled as it is."),
 }
 """Verb → its module, whose `verb` is the click command, and one line of help."""
 

@@ -67,6 +67,7 @@ def verb(ctx: click.Context, /, files: tuple[str, ...], **given: Any) -> None:
         _same_model(oracle, om, names, list(feeds.arrays))
     with running_on(session, feeds, given["inputs"]):
         got = session.run(None, feeds.arrays)
+    given = {**given, **_allowed(options.precision_mode, given)}
     judged = oracle.compare(names, got, feeds.arrays, given["rtol"], given["atol"])
     differences = [d for j in judged for d in j.differences]
     spreads = {name: j.spread for name, j in zip(names, judged, strict=True) if j.spread is not None}
@@ -117,6 +118,18 @@ def _same_model(oracle: Oracle, om: str, outputs: Sequence[str], inputs: Sequenc
     problems.raise_any()
 
 
+def _allowed(mode: str, given: Mapping[str, Any]) -> dict[str, float]:
+    """The tolerances of the dtype that a precision mode computes in, as far as none are given."""
+    from atc_py.passes.precision import BUILT
+    from atc_py.runtime.compare import TOLERANCES
+
+    how = BUILT.get(mode)
+    if how is None or how.widens:
+        return {}
+    base = TOLERANCES[how.target]
+    return {key: getattr(base, key) for key in ("rtol", "atol") if given[key] is None}
+
+
 def _options(given: Mapping[str, Any]) -> Options:
     from atc_py.compiler import Options
     from atc_py.frontend import parse_input_shapes
@@ -147,7 +160,7 @@ def _loaded(om: str, options: Options) -> tuple[Session, Options]:
     """Load the OM; the options are those that it was converted with, as far as it records them."""
     from dataclasses import replace
 
-    from atc_py.cli.om_facts import recorded
+    from atc_py.cli.om_facts import recorded, recorded_lists
     from atc_py.cli.running import open_checked
     from atc_py.runtime import Session
 
@@ -157,6 +170,7 @@ def _loaded(om: str, options: Options) -> tuple[Session, Options]:
         options,
         soc_version=figures["soc_version"],
         precision_mode=figures["precision_mode"],
+        precision_lists=recorded_lists(figures),
         opt_level=int(figures["opt_level"][1]),
     )
     return Session(loaded), used

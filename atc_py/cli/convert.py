@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from atc_py.cli.atc_options import INSTEAD, PRECISION_MODES
+from atc_py.cli.atc_options import INSTEAD
 from atc_py.cli.base import command, common, custom_option
+from atc_py.cli.compiling import compile_options, dumper_of, options_of
 from atc_py.cli.usage import Usage, print_json
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ atc convert bert.onnx -o bert.om --input-hint-shape "input_ids:1,128"
 atc convert net.onnx -o head.om --out-nodes "Conv_12:0;logits" --opt-level O1
 atc --model=net.onnx --framework=5 --output=net --soc_version=Ascend310P3
 """
-LEVELS = ("O0", "O1", "O2", "O3")
 
 
 @command("convert", "Compile the ONNX file MODEL into an OM file.", EXAMPLES)
@@ -30,22 +30,7 @@ LEVELS = ("O0", "O1", "O2", "O3")
 @click.option("--model", "model_option", type=click.Path(), help="The model, as ATC takes it.")
 @click.option("--framework", type=int, help="ATC's number of the source framework: 5, ONNX.")
 @click.option("--output", "-o", required=True, type=click.Path(), help="The file to write; .om is added if missing.")
-@click.option("--input-shape", default="", metavar="TEXT", help='Input shapes, "x:1,3,224,224;y:-1,1~16".')
-@click.option("--input-hint-shape", default="", metavar="TEXT", help="Shapes at which figures are evaluated.")
-@click.option("--input-format", type=click.Choice(["ND", "NCHW", "NCDHW"], case_sensitive=False), hidden=True)
-@click.option("--soc-version", default="Ascend310P3", show_default=True, help="The NPU to compile for.")
-@click.option("--precision-mode", default="origin", show_default=True, help="origin: dtypes stay as in the model.")
-@click.option(
-    "--opt-level",
-    "--oo-level",
-    type=click.Choice(LEVELS, case_sensitive=False),
-    default="O2",
-    show_default=True,
-    metavar="[O0|O1|O2|O3]",
-    help="How much is optimized.",
-)
-@click.option("--out-nodes", default="", metavar="TEXT", help='Other outputs: tensors or nodes, "a;conv_3:0".')
-@click.option("--disable-pass", multiple=True, metavar="NAME", help="Leave a pass out; may be given several times.")
+@compile_options
 @click.option(
     "--canonical",
     type=click.Choice(["on", "off"]),
@@ -60,6 +45,7 @@ LEVELS = ("O0", "O1", "O2", "O3")
     show_default=True,
     help="With info: what each pass did, on standard error; with debug: what it left alone, and why.",
 )
+@click.option("--verbose", is_flag=True, help="Also show which operators compute in which dtype.")
 @custom_option
 @common
 @click.pass_context
@@ -80,7 +66,7 @@ def verb(ctx: click.Context, /, model: str | None, model_option: str | None, out
     if given["json"]:
         print_json(figures)
         return
-    _show(om, figures, target, size)
+    _show(om, figures, target, size, given["verbose"])
 
 
 verb.instead = INSTEAD
@@ -129,22 +115,10 @@ def _log_passes(om: Om, level: str) -> None:
 def _compile(source: str, given: dict[str, Any]) -> tuple[Om, list[tuple[str, float]]]:
     """Compile, showing each stage when it is done."""
     from atc_py import compiler
-    from atc_py.cli.hints import hint_values
-    from atc_py.frontend import parse_input_shapes
     from atc_py.report.conversion import stage_line
     from atc_py.report.screen import console
 
-    shapes = parse_input_shapes(given["input_shape"])
-    options = compiler.Options(
-        input_shapes=shapes,
-        input_hint=hint_values(source, shapes, given["input_hint_shape"]) if given["input_hint_shape"] else {},
-        out_nodes=[name.strip() for name in given["out_nodes"].split(";") if name.strip()],
-        soc_version=given["soc_version"],
-        precision_mode=PRECISION_MODES.get(given["precision_mode"], given["precision_mode"]),
-        opt_level=LEVELS.index(given["opt_level"].upper()),
-        disabled_passes=frozenset(given["disable_pass"]),
-        debug=given["debug"],
-    )
+    options, dumper = options_of(source, given), dumper_of(given)
     stages: list[tuple[str, float]] = []
     screen = console(stderr=given["json"])
 
@@ -152,7 +126,7 @@ def _compile(source: str, given: dict[str, Any]) -> tuple[Om, list[tuple[str, fl
         stages.append((name, elapsed))
         screen.print(stage_line(name, elapsed))
 
-    return compiler.compile_model(source, options, progress), stages
+    return compiler.compile_model(source, options, progress, dumper), stages
 
 
 def _write(om: Om, target: Path) -> int:
@@ -164,7 +138,7 @@ def _write(om: Om, target: Path) -> int:
         return write_file(om, target)
 
 
-def _show(om: Om, figures: dict[str, Any], target: Path, size: int) -> None:
+def _show(om: Om, figures: dict[str, Any], target: Path, size: int, verbose: bool) -> None:
     from atc_py.cli.om_facts import needs_onnx
     from atc_py.report.conversion import conversion, file_line
     from atc_py.report.problems import warning_block
@@ -173,7 +147,7 @@ def _show(om: Om, figures: dict[str, Any], target: Path, size: int) -> None:
     screen = console()
     screen.print()
     names = [origin for task in needs_onnx(om.plan) for origin in (task["origin"] or [task["name"]])]
-    screen.print(conversion(figures, list(dict.fromkeys(names))))
+    screen.print(conversion(figures, list(dict.fromkeys(names)), verbose))
     block = warning_block(om.warnings)
     if block is not None:
         screen.print()

@@ -32,7 +32,7 @@ atc inspect model.onnx
 @click.pass_context
 def verb(ctx: click.Context, /, file: str, **given: Any) -> None:
     """Tell an OM by its first bytes."""
-    if _is_onnx(file):
+    if is_onnx(file):
         for option in ("memory", "tasks", "weights"):
             if given[option]:
                 hint = f"convert '{file}', and inspect the OM"
@@ -43,8 +43,8 @@ def verb(ctx: click.Context, /, file: str, **given: Any) -> None:
         _inspect_om(file, given)
 
 
-def _is_onnx(path: str) -> bool:
-    """By the magic, then by the suffix."""
+def is_onnx(path: str) -> bool:
+    """Whether a file is an ONNX model rather than an OM: by the magic, then by the suffix."""
     try:
         with open(path, "rb") as stream:
             if stream.read(4) == b"IMOD":
@@ -85,6 +85,7 @@ def _inspect_om(path: str, given: dict[str, Any]) -> None:
     loaded = load(path)
     facts = om_facts.overview(loaded)
     plan = om_facts.PlanFacts(loaded)
+    facts["subgraphs"] = plan.subgraphs()
     parts: list[RenderableType] = []
     if given["memory"]:
         facts["memory_map"] = plan.memory()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from atc_py.emit.attrs import type_text
 from atc_py.emit.summary import requirements_json, symbols_json
@@ -16,10 +17,15 @@ from atc_py.ir.types import Tensor, on_host
 from atc_py.memory import bind
 from atc_py.memory.bind import Binding
 from atc_py.ops import MARK, get
+from atc_py.ops.tile_program import BUFFERS
 from atc_py.plan.operations import custom_modules
+from atc_py.plan.subgraphs import subgraphs
 from atc_py.plan.types import Buffer, Operand, Plan, Space, Task
 from atc_py.runtime.loader import Loaded, as_atc_error
 from om_format import OmError, OmFile, Partition, own_name, parse_inout, partition_name
+
+if TYPE_CHECKING:
+    from atc_py.passes.mixlist import PrecisionLists
 
 _KINDS: Mapping[str, Any] = {
     "format_version": int,
@@ -55,7 +61,19 @@ def recorded(loaded: Loaded) -> dict[str, Any]:
         raise error("E30022", "INFO partition", "its 'hint' is wrong", "convert the model again")
     plan = loaded.plan
     said = {"symbols": symbols_json(plan), "requirements": requirements_json(plan), "custom_ops": custom_modules(plan)}
-    return {"hint": None, "predicted_latency_us": None, **figures, **said}
+    optional = dict.fromkeys(("hint", "predicted_latency_us", "precision", "sink", "trans_data"))
+    return {**optional, **figures, **said}
+
+
+def recorded_lists(figures: Mapping[str, Any]) -> PrecisionLists:
+    """What the conversion was told of operators and nodes for its precision mode. Raises `AtcError` E30022."""
+    from atc_py.passes.mixlist import NO_LISTS, PrecisionLists
+
+    said = (figures["precision"] or {}).get("lists")
+    try:
+        return NO_LISTS if said is None else PrecisionLists.from_json(said)
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise error("E30022", "INFO partition", "its 'precision' is wrong", "convert the model again") from e
 
 
 def overview(loaded: Loaded) -> dict[str, Any]:
@@ -88,6 +106,19 @@ def kernel(task: Task) -> str:
     if task.body is None:
         return task.kernel
     return "+".join(n.op for n in task.body.order() if n.op not in STRUCTURAL)
+
+
+def tile(task: Task) -> dict[str, Any] | None:
+    """A fused task's tile program: its tile's lengths (0: the whole dim), and bytes of inner values and of buffers."""
+    lengths = task.attrs.get("tile")
+    if task.body is None or not lengths:
+        return None
+    inner, places = task.attrs.get("inner", ()), task.attrs.get("inner_in", ())
+    return {
+        "lengths": list(lengths),
+        "inner": [{"buffer": place, "bytes": nbytes} for nbytes, place in zip(inner, places)],
+        "buffers": dict(zip(BUFFERS, task.attrs.get("buffers", ()))),
+    }
 
 
 def needs_onnx(plan: Plan) -> list[dict[str, Any]]:
@@ -165,17 +196,16 @@ class PlanFacts:
         return found
 
     def constant_names(self) -> dict[int, str]:
-        """Weight buffer → the constant's name in MODEL_DEF, where its bytes lie in the file."""
-        by_offset: dict[int, str] = {}
+        """Weight buffer → the constant's name in MODEL_DEF, as the tasks that read it call it there."""
+        tasks = {t.id: t for t in self.plan.tasks()}
+        found: dict[int, str] = {}
         for graph in model_def(self.loaded.om).graph:
             for op in graph.op:
-                if op.type == "Const" and op.attr["value"].t.desc.weight_size and not op.attr["value"].t.data:
-                    by_offset.setdefault(op.attr["value"].t.desc.data_offset, op.name)
-        return {
-            b.id: by_offset.get(self.loaded.base + (b.offset or 0), "")
-            for b in self.plan.buffers
-            if b.space is Space.WEIGHTS and isinstance(self.plan.constants[b.index], Blob)
-        }
+                task = tasks.get(op.attr["_task_id"].i) if "_task_id" in op.attr else None
+                for name, operand in zip(op.input, task.inputs if task is not None else ()):
+                    if operand is not None and self.plan.buffers[operand.buffer].space is Space.WEIGHTS:
+                        found.setdefault(operand.buffer, name.rpartition(":")[0])
+        return found
 
     def weights(self) -> list[dict[str, Any]]:
         """The constants of the weights space; `offset` is in the space, `file_offset` None for what is derived."""
@@ -200,6 +230,10 @@ class PlanFacts:
             )
         return found
 
+    def subgraphs(self) -> list[dict[str, Any]]:
+        """The tasks of each engine between borders, and the bytes that cross."""
+        return [asdict(found) for found in subgraphs(self.plan, self._operand_bytes)]
+
     def tasks(self) -> list[dict[str, Any]]:
         """The tasks in order, with the addresses of their operands."""
         return [self._task(t) for t in self.plan.tasks()]
@@ -222,6 +256,7 @@ class PlanFacts:
             "outputs": [self._operand(o) for o in task.outputs],
             "workspace": None if task.workspace is None else self._operand(task.workspace),
             "bytes": sum(self._operand_bytes(o) for o in operands),
+            "tile": tile(task),
             "origin": list(task.origin),
         }
 

@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 
 from atc_py.cli.onnx_facts import operators
+from atc_py.cli.oracle_casts import casting
 from atc_py.errors import AtcError, error
 from atc_py.frontend import model_file
 from atc_py.ir.types import DType
@@ -134,14 +135,18 @@ class Oracle:
         options.log_severity_level = 4
         if not optimized:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        source: Any = str(self.path)
-        if inner:
-            source = self._with_outputs(inner).SerializeToString()
-            folder = "session.model_external_initializers_file_folder_path"
-            options.add_session_config_entry(folder, str(self.path.parent.absolute()))
         # Some of its kernels (DynamicQuantizeLSTM) give other results on other numbers of threads.
         options.intra_op_num_threads = 1
-        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+        def made(source: Any) -> Any:
+            if isinstance(source, onnx.ModelProto):
+                source = source.SerializeToString()
+                folder = "session.model_external_initializers_file_folder_path"
+                options.add_session_config_entry(folder, str(self.path.parent.absolute()))
+            return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+        proto = self._with_outputs(inner)
+        return casting(made(proto if inner else str(self.path)), proto, made)
 
     def _reference(self, inner: Sequence[str]) -> Any:
         from onnx.external_data_helper import load_external_data_for_model

@@ -21,6 +21,7 @@ atc run model.om --input x=image.npy --output results
 atc run model.om --input inputs.npz --loop 20 --warmup 3
 atc run model.om --input-shape "x:4,3,224,224"
 atc run model.om --recompile --soc-version Ascend910B1
+atc run model.om --debug-memory --shuffle 7 --loop 20
 """
 
 
@@ -40,6 +41,10 @@ atc run model.om --recompile --soc-version Ascend910B1
 @click.option("--loop", type=click.IntRange(1), default=1, show_default=True, help="Timed runs.")
 @click.option("--warmup", type=click.IntRange(0), default=0, show_default=True, help="Runs before the timed ones.")
 @click.option("--threads", type=click.IntRange(1), help="Threads of the simulation.")
+@click.option("--tiles", is_flag=True, help="Run fused tasks tile by tile, in buffers of the planned sizes.")
+@click.option("--profile", type=click.Path(dir_okay=False), help="Write the predicted timeline as a Chrome trace.")
+@click.option("--debug-memory", is_flag=True, help="Check each access to the arena; freed memory is poisoned.")
+@click.option("--shuffle", type=click.IntRange(0), metavar="SEED", help="Run tasks in a drawn order that events allow.")
 @click.option("--recompile", is_flag=True, help="Compile the graph in the OM again, in memory, and run that.")
 @click.option("--soc-version", help="With --recompile: another target.")
 @click.option("--precision-mode", help="With --recompile: another precision mode.")
@@ -57,7 +62,9 @@ def verb(ctx: click.Context, /, model: str, **given: Any) -> None:
         hint = "an OM is compiled for one target; add --recompile to compile it again"
         raise Usage("E10001", option, "needs --recompile", hint, ctx=ctx, as_json=given["json"])
     loaded = open_checked(model)
-    session = Session(_recompiled(loaded, given) if given["recompile"] else loaded)
+    kernels = "tiles" if given["tiles"] else "fast"
+    source = _recompiled(loaded, given) if given["recompile"] else loaded
+    session = Session(source, kernels=kernels, debug_memory=given["debug_memory"], shuffle=given["shuffle"])
     feeds = make_feeds(session, given["inputs"], given["input_shape"], given["seed"])
     with threads(given["threads"]), running_on(session, feeds, given["inputs"]):
         arena = session.bound(feeds.arrays).binding.arena
@@ -75,9 +82,11 @@ def verb(ctx: click.Context, /, model: str, **given: Any) -> None:
         "simulator_scratch": session.simulator_scratch(),
         "files": [],
     }
+    if given["profile"]:
+        facts["files"] = _profiled(session, feeds.arrays, model, given["profile"])
     if given["output"]:
         written = write_outputs(Path(given["output"]), given["outfmt"].upper(), named)
-        facts["files"] = list(dict.fromkeys(str(w.path) for w in written))
+        facts["files"] += list(dict.fromkeys(str(w.path) for w in written))
     if given["json"]:
         print_json(facts)
     else:
@@ -87,17 +96,33 @@ def verb(ctx: click.Context, /, model: str, **given: Any) -> None:
 def _recompiled(loaded: Loaded, given: dict[str, Any]) -> bytes:
     """The OM compiled again, for another target or precision where one is given."""
     from atc_py import compiler
-    from atc_py.cli.om_facts import recorded
+    from atc_py.cli.atc_options import PRECISION_MODES
+    from atc_py.cli.om_facts import recorded, recorded_lists
     from atc_py.emit import om_bytes
+    from atc_py.passes.mixlist import NO_LISTS
 
     figures = recorded(loaded)
+    mode = PRECISION_MODES.get(given["precision_mode"], given["precision_mode"])
     options = compiler.Options(
         soc_version=given["soc_version"] or figures["soc_version"],
-        precision_mode=given["precision_mode"] or figures["precision_mode"],
+        precision_mode=mode or figures["precision_mode"],
+        precision_lists=recorded_lists(figures) if mode in (None, figures["precision_mode"]) else NO_LISTS,
         opt_level=int(figures["opt_level"][1]),
         input_hint=figures["hint"] or {},
     )
     return om_bytes(compiler.recompile(loaded.canonical(), options, recorded=figures))
+
+
+def _profiled(session: Session, feeds: dict[str, Any], model: str, path: str) -> list[str]:
+    """Write the trace of the plan at the shapes that ran."""
+    from dataclasses import replace
+
+    from atc_py.cli.profile import write_files
+    from atc_py.schedule.profile import profile
+    from atc_py.target import load as load_target
+
+    plan = replace(session.plan, hint=dict(session.bound(feeds).binding.env))
+    return write_files(profile(plan, load_target(plan.target)), model, path, None)
 
 
 def _timed(session: Session, feeds: dict[str, Any], loop: int, warmup: int) -> tuple[list[Any], list[float]]:

@@ -1,15 +1,27 @@
-"""IR attributes, types and dims as messages of ge.proto."""
+"""IR attributes, types and dims as messages of ge.proto, in their bytes (`emit.wire`).
+
+    float32 [N, 3]      dtype DT_FLOAT, shape [-1, 3], layout "ND", attr {_atc_dims: ["N", "3"], origin_format: "ND"}
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from functools import lru_cache
+from typing import Any
 
+from atc_py.emit.wire import float32, nested, number, packed, real, text
 from atc_py.ir.dims import Dim, Size
 from atc_py.ir.types import DType, Format, Map, Optional, Sequence, Tensor, Type, on_host
 from om_format import dtypes
-from om_format.proto.ge_ir_pb2 import AttrDef, DataType, TensorDescriptor
+from om_format.proto.ge_ir_pb2 import AttrDef, DataType, NamedAttrs, TensorDescriptor
 
+
+def fields(message: Any) -> dict[str, int]:
+    """The numbers of a message's fields by name."""
+    return {f.name: f.number for f in message.DESCRIPTOR.fields}
+
+
+_ATTR, _LIST, _DESC, _ENTRY = map(fields, (AttrDef, AttrDef.ListValue, TensorDescriptor, NamedAttrs.AttrEntry))
 UNKNOWN_DIM = -1
 
 
@@ -18,43 +30,62 @@ def dim(size: Size) -> int:
     return UNKNOWN_DIM if isinstance(size, Dim) else size
 
 
-def attr(value: Any) -> AttrDef | None:
-    """An attribute's message; None for what GE's messages have no form for."""
-    message = AttrDef()
+def attr_bytes(value: Any) -> bytes | None:
+    """An attribute's value as an AttrDef; None for what GE's messages have no form for."""
     if isinstance(value, bool):
-        message.b = value
-    elif isinstance(value, int):
-        message.i = value
-    elif isinstance(value, float):
-        message.f = value
-    elif isinstance(value, str):
-        message.s = value.encode()
-    elif isinstance(value, bytes):
-        message.bt = value
-    elif isinstance(value, (DType, Format, Dim)):
-        message.s = (str(value) if isinstance(value, Dim) else value.value).encode()
-    elif isinstance(value, (tuple, list)):
-        return _list(value)
+        return number(_ATTR["b"], value, always=True)
+    if isinstance(value, int):
+        return number(_ATTR["i"], value, always=True)
+    if isinstance(value, float):
+        return real(_ATTR["f"], value)
+    if isinstance(value, bytes):
+        return nested(_ATTR["bt"], value)
+    if isinstance(value, (tuple, list)):
+        return nested(_ATTR["list"], _list_bytes(value))
+    if isinstance(value, (DType, Format)):
+        value = value.value
     elif isinstance(value, (Tensor, Sequence, Optional, Map)):
-        message.s = type_text(value).encode()
-    else:
+        value = type_text(value)
+    elif not isinstance(value, (str, Dim)):
         return None
-    return message
+    return nested(_ATTR["s"], str(value).encode())
 
 
-def _list(values: tuple[Any, ...] | list[Any]) -> AttrDef:
-    message = AttrDef()
-    target = message.list
+def _list_bytes(values: tuple[Any, ...] | list[Any]) -> bytes:
     if values and all(isinstance(v, int) for v in values):
-        target.i.extend(int(v) for v in values)
-        target.val_type = AttrDef.ListValue.VT_LIST_INT
+        kind, content = AttrDef.ListValue.VT_LIST_INT, packed(_LIST["i"], map(int, values))
     elif values and all(isinstance(v, (int, float)) for v in values):
-        target.f.extend(float(v) for v in values)
-        target.val_type = AttrDef.ListValue.VT_LIST_FLOAT
+        kind, content = AttrDef.ListValue.VT_LIST_FLOAT, nested(_LIST["f"], b"".join([float32(v) for v in values]))
     else:
-        target.s.extend(str(getattr(v, "value", v)).encode() for v in values)
-        target.val_type = AttrDef.ListValue.VT_LIST_STRING
-    return message
+        kind = AttrDef.ListValue.VT_LIST_STRING
+        content = b"".join([nested(_LIST["s"], str(getattr(v, "value", v)).encode()) for v in values])
+    return content + number(_LIST["val_type"], kind)
+
+
+def attrs_bytes(field: int, attrs: Mapping[str, Any]) -> bytes:
+    """A map of attributes, in the order of their names."""
+    return b"".join([attr_entry(field, name, attrs[name]) for name in sorted(attrs)])
+
+
+def attr_entry(field: int, name: str, value: Any) -> bytes:
+    """One attribute of a map; nothing for a value that has no form."""
+    return _told(field, name, value) if type(value) is str else _entry(field, name, value)
+
+
+@lru_cache(maxsize=1 << 12)
+def _told(field: int, name: str, value: str) -> bytes:
+    """An attribute that many nodes have alike, such as their engine."""
+    return _entry(field, name, value)
+
+
+def _entry(field: int, name: str, value: Any) -> bytes:
+    content = attr_bytes(value)
+    return b"" if content is None else nested(field, _name_bytes(name) + nested(_ENTRY["value"], content))
+
+
+@lru_cache(maxsize=1 << 12)
+def _name_bytes(name: str) -> bytes:
+    return nested(_ENTRY["key"], name.encode())
 
 
 def type_text(type_: Type) -> str:
@@ -69,34 +100,60 @@ def type_text(type_: Type) -> str:
     return f"map({type_.key.value}, {type_text(type_.value)})"
 
 
-def set_attrs(target: Any, attrs: Mapping[str, Any]) -> None:
-    """Put attributes into a message's attr map, in the order of their names."""
-    for name in sorted(attrs):
-        message = attr(attrs[name])
-        if message is not None:
-            target[name].CopyFrom(message)
+def nbytes_of(type_: Type) -> int:
+    """A value's bytes where they are known, else 0."""
+    if not isinstance(type_, Tensor) or type_.shape is None or on_host(type_):
+        return 0
+    size = type_.nbytes
+    return 0 if isinstance(size, Dim) else size
 
 
-def descriptor(name: str, type_: Type, nbytes: int = 0) -> TensorDescriptor:
-    """A value's TensorDescriptor, in its meant shape; storage format and shape are attributes."""
-    desc = TensorDescriptor(name=name, size=nbytes)
+def descriptor(type_: Type, name: str = "") -> bytes:
+    """The TensorDescriptor of a value under a name."""
+    return text(_DESC["name"], name) + _unnamed(type_)
+
+
+def in_file(type_: Type, name: str, nbytes: int, offset: int = 0) -> bytes:
+    """The TensorDescriptor of a constant with the size and the offset that it has in the file."""
+    size = number(_DESC["size"], nbytes) + number(_DESC["weight_size"], nbytes)
+    return text(_DESC["name"], name) + _kind(type_) + size + number(_DESC["data_offset"], offset)
+
+
+@lru_cache(maxsize=1 << 14)
+def described(field: int, type_: Type) -> bytes:
+    """A field that is the TensorDescriptor of a value without a name."""
+    return nested(field, _unnamed(type_))
+
+
+@lru_cache(maxsize=1 << 14)
+def _unnamed(type_: Type) -> bytes:
+    return _kind(type_) + number(_DESC["size"], nbytes_of(type_))
+
+
+@lru_cache(maxsize=1 << 14)
+def _kind(type_: Type) -> bytes:
+    """Format and shape of the stored array; what it means is `origin_*`, as GE has it. Many values have few types."""
     if not isinstance(type_, Tensor):
-        desc.dtype, desc.layout = DataType.DT_UNDEFINED, "ND"
-        set_attrs(desc.attr, {"_atc_type": type_text(type_)})
-        return desc
+        notes: dict[str, Any] = {"_atc_type": type_text(type_)}
+        head = number(_DESC["dtype"], DataType.DT_UNDEFINED) + text(_DESC["layout"], "ND")
+        return head + attrs_bytes(_DESC["attr"], notes)
     wire = dtypes.wire_dtype(type_.dtype.value)
-    desc.dtype, desc.layout = cast(DataType, wire.proto), type_.format.value
-    shape = (UNKNOWN_DIM,) if type_.shape is None else type_.shape
-    desc.shape.dim.extend(dim(d) for d in shape)
-    notes: dict[str, Any] = {}
+    stored = type_.shape is not None and not on_host(type_) and type_.storage_format is not type_.format
+    shape = (UNKNOWN_DIM,) if type_.shape is None else type_.storage_shape if stored else type_.shape
+    notes = {"origin_format": type_.format.value}
     if wire.atc_dtype is not None:
         notes[dtypes.ATC_DTYPE_ATTR] = wire.atc_dtype
     if type_.shape is not None:
         if not type_.static:
             notes["_atc_dims"] = [str(d) for d in type_.shape]
-        if not on_host(type_) and type_.storage_format is not type_.format:
-            notes["_atc_storage_format"] = type_.storage_format.value
-            notes["_atc_storage_shape"] = [str(d) for d in type_.storage_shape]
-    notes["origin_format"] = type_.format.value
-    set_attrs(desc.attr, notes)
-    return desc
+        if stored:
+            notes["origin_shape"] = [d if type(d) is int else UNKNOWN_DIM for d in type_.shape]
+            if not type_.static:
+                notes["_atc_storage_shape"] = [str(d) for d in type_.storage_shape]
+    parts = (
+        number(_DESC["dtype"], wire.proto),
+        nested(_DESC["shape"], packed(1, map(dim, shape))),
+        text(_DESC["layout"], (type_.storage_format if stored else type_.format).value),
+        attrs_bytes(_DESC["attr"], notes),
+    )
+    return b"".join(parts)

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from atc_py.emit.attrs import dim
-from atc_py.emit.model_def import bytes_of, model_def
+from atc_py import collector
+from atc_py.emit.attrs import dim, nbytes_of
+from atc_py.emit.model_def import model_def
 from atc_py.emit.summary import memory_figures, summary
 from atc_py.emit.task_info import task_info
 from atc_py.errors import Problem
@@ -41,6 +42,7 @@ from om_format import (
     TensorInfo,
     WeightsLayout,
     dtypes,
+    limited,
     pack_inout,
     serialize,
     table_bytes,
@@ -81,7 +83,9 @@ class Om:
     def summary(self) -> dict[str, Any]:
         """The figures of the conversion (see `atc_py.emit.summary`)."""
         if not self._summary:
-            self._summary = summary(self.before, self.lowered, self.plan, self.options, self.memory, self.target)
+            self._summary = summary(
+                self.before, self.lowered, self.plan, self.options, self.memory, self.target, self.canonical
+            )
         return self._summary
 
     @property
@@ -94,14 +98,14 @@ class Om:
 
 @dataclass(frozen=True)
 class _Weights:
-    """WEIGHTS_DATA: where each blob lies, by digest."""
+    """WEIGHTS_DATA: where each blob lies, by content."""
 
     stream: Stream | None
     base: int
-    places: Mapping[bytes, tuple[int, int]]
+    places: Mapping[Hashable, tuple[int, int]]
 
     def locate(self, blob: Blob) -> int | None:
-        place = self.places.get(blob.digest)
+        place = self.places.get(blob.key)
         return None if place is None else place[0]
 
 
@@ -116,17 +120,17 @@ def _lay_out(plan: Plan, blobs: BlobTable, partitions: int) -> _Weights:
         and (b.offset or 0) < plan.weights_nbytes
     ]
     mapped.sort(key=lambda m: m[0])
-    chosen: dict[bytes, Blob] = {c.digest: c for _, c in mapped}
+    chosen: dict[Hashable, Blob] = {c.key: c for _, c in mapped}
     for blob in blobs.blobs:
         if blob.nbytes:
-            chosen.setdefault(blob.digest, blob)
+            chosen.setdefault(blob.key, blob)
     if not chosen:
         return _Weights(None, 0, {})
     layout = WeightsLayout(table_bytes(partitions))
-    places = {digest: (layout.add(blob.nbytes), blob.nbytes) for digest, blob in chosen.items()}
+    places = {key: (layout.add(blob.nbytes), blob.nbytes) for key, blob in chosen.items()}
     base = min(p[0] for p in places.values())
     for offset, constant in mapped:
-        assert places[constant.digest][0] == base + offset, "weights must lie in the file as they are planned"
+        assert places[constant.key][0] == base + offset, "weights must lie in the file as they are planned"
     return _Weights(layout.stream(b.data for b in chosen.values()), base, places)
 
 
@@ -140,9 +144,10 @@ def _info(port: Port) -> TensorInfo:
     if not isinstance(t, Tensor):
         return TensorInfo(port.name, 0, dtypes.Format.ND, dtypes.ge_dtype("undefined"), ())
     shape = (-1,) if t.shape is None else tuple(dim(d) for d in t.shape)
-    return TensorInfo(port.name, bytes_of(t), dtypes.Format[t.format.value], dtypes.ge_dtype(t.dtype.value), shape)
+    return TensorInfo(port.name, nbytes_of(t), dtypes.Format[t.format.value], dtypes.ge_dtype(t.dtype.value), shape)
 
 
+@collector.paused()
 def write_file(om: Om, target: str | Path | BinaryIO) -> int:
     """Write the OM and return its size in bytes; a path appears only when everything was written."""
     plan = om.plan
@@ -150,12 +155,12 @@ def write_file(om: Om, target: str | Path | BinaryIO) -> int:
     packed = [encode(p, blobs) for p in om.plans]
     canonical = pack_graph(om.canonical, blobs) if om.embed_canonical else None
     weights = _lay_out(plan, blobs, PARTITIONS - (canonical is None))
-    table = [weights.places.get(b.digest, (0, 0)) for b in blobs.blobs]
+    table = [weights.places.get(b.key, (0, 0)) for b in blobs.blobs]
     info = json.dumps(om.summary, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
     model = model_def(om.name, om.lowered, plan, weights.locate, _model_attrs(om))
     partitions: dict[Partition, BytesLike | Stream] = {
         Partition.MODEL_INOUT_INFO: pack_inout(inout(plan)),
-        Partition.MODEL_DEF: serialize(model),
+        Partition.MODEL_DEF: limited(model, "ModelDef"),
         Partition.TASK_INFO: serialize(task_info(plan)),
         Partition.PLAN_TABLE: partition.pack(weights.base, table, packed),
         Partition.INFO: info,

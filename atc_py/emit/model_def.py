@@ -7,28 +7,22 @@ space: WEIGHTS for constants, the arena for feature maps, 0 in the caller's buff
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from atc_py.emit.attrs import descriptor, set_attrs
-from atc_py.emit.constants import Raw, draw
+from atc_py.emit.attrs import attrs_bytes, described, descriptor, fields, in_file, nbytes_of
+from atc_py.emit.constants import Raw, Step, draw
+from atc_py.emit.wire import nested, number, packed, text, texts
 from atc_py.ir.constants import Blob
 from atc_py.ir.dims import Dim
 from atc_py.ir.graph import ABSENT, Graph, Node
-from atc_py.ir.types import Tensor, Type, on_host
 from atc_py.plan.types import Operand, Plan, Task
-from om_format.proto.ge_ir_pb2 import GraphDef, ModelDef, OpDef, TensorDescriptor
+from om_format.proto.ge_ir_pb2 import AttrDef, GraphDef, ModelDef, OpDef, TensorDef
 
 MODEL_VERSION = 1
-
-
-def bytes_of(type_: Type) -> int:
-    """A value's bytes where they are known, else 0."""
-    if not isinstance(type_, Tensor) or type_.shape is None or on_host(type_):
-        return 0
-    size = type_.nbytes
-    return 0 if isinstance(size, Dim) else size
+_MODEL, _GRAPH, _OP, _TENSOR, _VALUE = map(fields, (ModelDef, GraphDef, OpDef, TensorDef, AttrDef))
+_INPUT, _OUTPUT = _OP["input_desc"], _OP["output_desc"]
 
 
 @dataclass
@@ -62,18 +56,19 @@ def task_by_value(plan: Plan) -> dict[int, Task]:
     return {o.value: t for t in plan.tasks() for o in t.outputs}
 
 
-def model_def(name: str, graph: Graph, plan: Plan, locate: Callable[[Blob], int | None], model_attrs: Any) -> ModelDef:
-    """The ModelDef of a lowered graph and its plan; subgraphs follow the root graph."""
-    model = ModelDef(name=name, version=MODEL_VERSION, custom_version="")
-    set_attrs(model.attr, model_attrs)
+def model_def(
+    name: str, graph: Graph, plan: Plan | None, locate: Callable[[Blob], int | None], model_attrs: Mapping[str, Any]
+) -> bytes:
+    """The ModelDef of a lowered graph and its plan, in its bytes; subgraphs follow the root graph."""
     taken: set[str] = set()
-    writers = task_by_value(plan)
+    writers = {} if plan is None else task_by_value(plan)
     tasks = {n.id: writers[n.outputs[0]] for n in graph.nodes.values() if n.outputs and n.outputs[0] in writers}
+    parts = [text(_MODEL["name"], name), number(_MODEL["version"], MODEL_VERSION)]
     for label, inner in _all_graphs(name, graph):
         root = inner is graph
         drawing = Drawing(locate, plan if root else None, tasks if root else {}, taken)
-        model.graph.append(_graph_def(label, inner, drawing))
-    return model
+        parts.append(nested(_MODEL["graph"], _graph_def(label, inner, drawing)))
+    return b"".join([*parts, attrs_bytes(_MODEL["attr"], model_attrs)])
 
 
 def _all_graphs(name: str, graph: Graph) -> Iterator[tuple[str, Graph]]:
@@ -95,20 +90,20 @@ def _subgraph_name(graph: str, node: Node, key: str) -> str:
     return f"{graph}/{node.id}.{key}"
 
 
-def _graph_def(label: str, graph: Graph, drawing: Drawing) -> GraphDef:
-    message = GraphDef(name=label)
+def _graph_def(label: str, graph: Graph, drawing: Drawing) -> bytes:
     names: dict[int, str] = {}
+    ops: list[bytes] = []
     for node in graph.order():
         if node.op == "Const":
-            _draw_const(message, graph, node, names, drawing)
+            ops += _draw_const(graph, node, names, drawing)
         else:
-            _draw_node(label, message, graph, node, names, drawing)
-    message.input.extend(f"{names[v]}" for v in graph.inputs)
-    message.output.extend(names[v] for v in graph.outputs if v != ABSENT)
-    return message
+            ops.append(_draw_node(label, graph, node, names, drawing))
+    ends = texts(_GRAPH["input"], [names[v] for v in graph.inputs])
+    ends += texts(_GRAPH["output"], [names[v] for v in graph.outputs if v != ABSENT])
+    return b"".join([text(_GRAPH["name"], label), ends, *[nested(_GRAPH["op"], op) for op in ops]])
 
 
-def _draw_const(message: GraphDef, graph: Graph, node: Node, names: dict[int, str], drawing: Drawing) -> None:
+def _draw_const(graph: Graph, node: Node, names: dict[int, str], drawing: Drawing) -> Iterator[bytes]:
     value = graph.values[node.outputs[0]]
     assert node.const is not None
     label = drawing.unique(value.name or node.name or f"const_{node.id}")
@@ -116,66 +111,66 @@ def _draw_const(message: GraphDef, graph: Graph, node: Node, names: dict[int, st
     for part in draw(label, node.const, drawing.locate):
         if part.name != label:
             drawing.taken.add(part.name)
-        op = message.op.add(name=part.name)
-        if isinstance(part, Raw):
-            op.type = "Const"
-            tensor = op.attr["value"].t
-            tensor.desc.CopyFrom(descriptor(part.name, part.type, part.nbytes))
-            tensor.desc.weight_size = part.nbytes
-            if part.inline is not None:
-                tensor.data = part.inline
-            else:
-                tensor.desc.data_offset = part.offset
-        else:
-            op.type = part.op
-            set_attrs(op.attr, {**part.attrs, "_no_task": True})
-            for source, type_ in part.inputs:
-                op.input.append(source)
-                op.input_desc.append(descriptor("", type_, bytes_of(type_)))
-        op.output_desc.append(descriptor("", part.type, bytes_of(part.type)))
+        made = described(_OUTPUT, value.type if part.name == label else part.type)
+        yield (_raw(part) if isinstance(part, Raw) else _step(part)) + made
 
 
-def _draw_node(
-    label: str, message: GraphDef, graph: Graph, node: Node, names: dict[int, str], drawing: Drawing
-) -> None:
-    task = drawing.tasks.get(node.id)
-    op = message.op.add(name=drawing.unique(_node_name(graph, node)), type=op_type(node), id=node.id)
-    _draw_inputs(op, graph, node, names, task, drawing)
-    for i, value in enumerate(node.outputs):
-        names[value] = f"{op.name}:{i}"
-        type_ = graph.type(value)
-        op.output_desc.append(descriptor(graph.values[value].name, type_, bytes_of(type_)))
-        op.output_i.append(drawing.offset(task.outputs[i]) if task else -1)
+def _raw(part: Raw) -> bytes:
+    """A Const up to what it makes."""
+    desc = nested(_TENSOR["desc"], in_file(part.type, part.name, part.nbytes, part.offset))
+    data = nested(_TENSOR["data"], part.inline) if part.inline else b""
+    entry = nested(1, b"value") + nested(2, nested(_VALUE["t"], desc + data))
+    return b"".join((text(_OP["name"], part.name), text(_OP["type"], "Const"), nested(_OP["attr"], entry)))
+
+
+def _step(part: Step) -> bytes:
+    """An operation of a constant's recipe up to what it makes."""
+    parts = [
+        text(_OP["name"], part.name),
+        text(_OP["type"], part.op),
+        texts(_OP["input"], [source for source, _ in part.inputs]),
+        attrs_bytes(_OP["attr"], {**part.attrs, "_no_task": True}),
+        *[described(_INPUT, type_) for _, type_ in part.inputs],
+    ]
+    return b"".join(parts)
+
+
+def _draw_node(label: str, graph: Graph, node: Node, names: dict[int, str], drawing: Drawing) -> bytes:
+    """An OpDef, its fields in the order of their numbers."""
+    task, name = drawing.tasks.get(node.id), drawing.unique(_node_name(graph, node))
+    values = [graph.values[v] for v in node.outputs]
+    reads: Sequence[Operand | None] = task.inputs[: len(node.inputs)] if task is not None else ()
+    known = [None if v == ABSENT else graph.values[v].type for v in node.inputs]
+    parts = [
+        text(_OP["name"], name),
+        text(_OP["type"], op_type(node)),
+        texts(_OP["input"], [names.get(v, "") for v in node.inputs]),
+        attrs_bytes(_OP["attr"], _shown(node, task)),
+        number(_OP["id"], node.id),
+        number(_OP["stream_id"], task.stream if task else 0),
+        packed(_OP["input_i"], [*map(drawing.offset, reads), *[-1] * (len(node.inputs) - len(reads))]),
+        packed(_OP["output_i"], map(drawing.offset, task.outputs) if task else [-1] * len(values)),
+    ]
+    if task is not None and task.workspace is not None:
+        parts.append(packed(_OP["workspace"], [drawing.offset(task.workspace)]))
+        parts.append(packed(_OP["workspace_bytes"], [nbytes_of(task.workspace.type)]))
+    parts.append(packed(_OP["is_input_const"], [graph.const(v) is not None for v in node.inputs]))
+    parts += [nested(_INPUT, b"") if t is None else described(_INPUT, t) for t in known]
+    parts += [nested(_OUTPUT, descriptor(v.type, v.name)) for v in values]
+    if node.op != "Fused" and node.subgraphs:
+        parts.append(texts(_OP["subgraph_name"], [_subgraph_name(label, node, key) for key in node.subgraphs]))
+    names.update([(v.id, f"{name}:{i}") for i, v in enumerate(values)])
+    return b"".join(parts)
+
+
+def _shown(node: Node, task: Task | None) -> dict[str, Any]:
+    """All attributes of a node as they are shown: its own, and which task it is."""
     attrs = node_attrs(node)
     if task is not None:
-        op.stream_id = task.stream
         attrs["_task_id"] = task.id
-        if task.workspace is not None:
-            op.workspace.append(drawing.offset(task.workspace))
-            op.workspace_bytes.append(bytes_of(task.workspace.type))
     elif node.op not in ("Data", "NetOutput"):
         attrs["_no_task"] = True
-    set_attrs(op.attr, attrs)
-    if node.op != "Fused":
-        op.subgraph_name.extend(_subgraph_name(label, node, key) for key in node.subgraphs)
-
-
-def _draw_inputs(
-    op: OpDef, graph: Graph, node: Node, names: dict[int, str], task: Task | None, drawing: Drawing
-) -> None:
-    for i, value in enumerate(node.inputs):
-        if value == ABSENT:
-            op.input.append("")
-            op.input_desc.append(TensorDescriptor())
-            op.is_input_const.append(False)
-            op.input_i.append(-1)
-            continue
-        type_ = graph.type(value)
-        op.input.append(names[value])
-        op.input_desc.append(descriptor("", type_, bytes_of(type_)))
-        op.is_input_const.append(graph.const(value) is not None)
-        operand = task.inputs[i] if task is not None and i < len(task.inputs) else None
-        op.input_i.append(drawing.offset(operand))
+    return attrs
 
 
 def _node_name(graph: Graph, node: Node) -> str:

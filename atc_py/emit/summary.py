@@ -3,10 +3,14 @@
 nodes, tensors    before: the imported graph (its shape arithmetic already folded), after: the lowered graph;
                   Data, Const and NetOutput are not counted, the nodes of subgraphs are, a fused task is one node
 symbols           what the sizes of a template may be; requirements: what they must satisfy besides
+precision         how many nodes compute in which dtype, in all and by operator, and the Casts put in (`emit.precision`)
+trans_data        how many tasks convert between formats
 custom_ops        the operators that other modules declare, each with the module's name
 memory            bytes; sums are one buffer a tensor, sizes rounded up to the arena's 512 bytes
-predicted_latency_us    by the target's cost model on one stream; before: the imported graph's operators one by
-                  one, after: the plan
+predicted_latency_us    by the target's cost model; before: the imported graph's operators one by one on one stream,
+                  after: the plan
+sink              how the model is handed to the device, and how often the host launches something and waits for the
+                  device in one execution
 """
 
 from __future__ import annotations
@@ -16,11 +20,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from atc_py.emit.bound import bound_formula
+from atc_py.emit.precision import lists_json, precision_figures
 from atc_py.ir.dims import Dim, evaluate
 from atc_py.ir.graph import STRUCTURAL, Graph, Node
 from atc_py.ir.types import Tensor, on_host
 from atc_py.memory import bind
 from atc_py.memory.bind import aligned
+from atc_py.ops.formats import TRANS_DATA
 from atc_py.plan.operations import custom_modules
 from atc_py.plan.types import Plan, Port, Space
 from atc_py.target import Target
@@ -112,11 +118,23 @@ def memory_figures(before: Graph, lowered: Graph, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _latency(before: Graph, plan: Plan, target: Target, precision_mode: str) -> dict[str, float]:
+def _execution(before: Graph, plan: Plan, target: Target | None, options: Mapping[str, str]) -> dict[str, Any]:
+    """How one execution is predicted to go on the target: how the model is handed over, and how long it takes."""
+    if target is None:
+        return {"sink": None, "predicted_latency_us": None}
     # Here, because whoever only reads recorded figures needs no scheduler.
-    from atc_py.schedule.costs import latency_us
+    from atc_py.schedule.costs import latency_us, plan_handing
 
-    return latency_us(before, plan, target, precision_mode)
+    handed = plan_handing(plan, target)
+    sink = {"mode": plan.options.get("sink", "graph"), "launches": handed.launches}
+    sink["synchronisations"] = handed.synchronisations
+
+    mode = options["precision_mode"]
+    if mode == "cube_fp16in_fp32out":  # a part of the operands only: no dtype stands for another one
+        from atc_py.passes.precision import in_precision
+
+        before = in_precision(before, target, mode, lists_json(options))
+    return {"sink": sink, "predicted_latency_us": latency_us(before, plan, handed, target, mode)}
 
 
 def summary(
@@ -126,6 +144,7 @@ def summary(
     options: Mapping[str, str],
     memory: Mapping[str, Any],
     target: Target | None = None,
+    canonical: Graph | None = None,
 ) -> dict[str, Any]:
     """The figures; see the module's page. Without a target there is no predicted latency."""
     tasks = list(plan.tasks())
@@ -138,12 +157,14 @@ def summary(
         "tasks": len(tasks),
         "streams": plan.streams,
         "events": plan.events,
+        "trans_data": sum(t.kernel == TRANS_DATA for t in tasks),
         "engines": {name: engines.get(name, 0) for name in ("aicore", "aicpu", "host")},
         "memory": memory,
         "hint": None if plan.static else dict(plan.hint or {}),
         "symbols": symbols_json(plan),
         "requirements": requirements_json(plan),
-        "predicted_latency_us": target and _latency(before, plan, target, options["precision_mode"]),
+        **_execution(before, plan, target, options),
+        "precision": precision_figures(canonical or before, lowered, lists_json(options)),
         "custom_ops": custom_modules(plan),
         "inputs": [port_json(p) for p in plan.inputs],
         "outputs": [port_json(p) for p in plan.outputs],

@@ -22,8 +22,13 @@ def stage_line(name: str, elapsed: float) -> Text:
     return line
 
 
-def conversion(figures: Mapping[str, Any], reference_nodes: Sequence[str] = ()) -> RenderableType:
-    """The figures of a conversion; `reference_nodes` are ONNX nodes that run with onnx's reference implementation."""
+def conversion(
+    figures: Mapping[str, Any], reference_nodes: Sequence[str] = (), verbose: bool = False
+) -> RenderableType:
+    """The figures of a conversion; `reference_nodes` are ONNX nodes that run with onnx's reference implementation.
+
+    `verbose` adds which operators compute in which dtype.
+    """
     memory = figures["memory"]
     before_after = table(
         ["", ">before", ">after"],
@@ -36,7 +41,9 @@ def conversion(figures: Mapping[str, Any], reference_nodes: Sequence[str] = ()) 
     rows: list[tuple[str, object]] = [
         ("target", f"{figures['soc_version']}, {figures['opt_level']}, precision {figures['precision_mode']}"),
         ("tasks", tasks_text(figures)),
+        ("conversions", formats_text(figures.get("trans_data"))),
         ("engines", engines_text(figures["engines"])),
+        ("computes in", precision_text(figures["precision"])),
         ("arena", arena_text(memory)),
         ("weights", n.nbytes(memory["weights"])),
         ("workspace", n.nbytes(memory["workspace"])),
@@ -48,7 +55,29 @@ def conversion(figures: Mapping[str, Any], reference_nodes: Sequence[str] = ()) 
         *ports_rows("input", figures["inputs"]),
         *ports_rows("output", figures["outputs"]),
     ]
-    return Group(before_after, Text(), pairs(rows))
+    parts: list[RenderableType] = [before_after, Text(), pairs(rows)]
+    if verbose:
+        parts += [Text(), precision_table(figures["precision"])]
+    return Group(*parts)
+
+
+def precision_text(precision: Mapping[str, Any] | None) -> str:
+    """`float16 53 nodes, float32 2; 3 Casts put in`."""
+    if precision is None:
+        return ""
+    found = sorted(precision["dtypes"].items(), key=lambda item: (-item[1], item[0]))
+    text = ", ".join(f"{dtype} {n.plural(count, 'node') if i == 0 else n.count(count)}"
+                     for i, (dtype, count) in enumerate(found))  # fmt: skip
+    casts = precision["casts"]
+    return f"{text}; {n.plural(casts, 'Cast')} put in" if casts else text
+
+
+def precision_table(precision: Mapping[str, Any]) -> RenderableType:
+    """Operators and how many of their nodes compute in each dtype."""
+    dtypes = list(precision["dtypes"])
+    body = [[op, *(n.count(found[d]) if d in found else "" for d in dtypes)]
+            for op, found in precision["operators"].items()]  # fmt: skip
+    return table(["operator", *(f">{d}" for d in dtypes)], body)
 
 
 def passes(rows: Sequence[Mapping[str, Any]], declined: bool) -> RenderableType:
@@ -69,6 +98,11 @@ def tasks_text(figures: Mapping[str, Any]) -> str:
     """`45 tasks on 1 stream, 0 events`."""
     on = n.plural(figures["streams"], "stream")
     return f"{n.count(figures['tasks'])} on {on}, {n.plural(figures['events'], 'event')}"
+
+
+def formats_text(count: int | None) -> str:
+    """`2 of format (TransData)`; nothing where there are none, or the file does not say."""
+    return f"{n.count(count)} of format (TransData)" if count else ""
 
 
 def engines_text(engines: Mapping[str, int]) -> str:

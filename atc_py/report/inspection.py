@@ -28,6 +28,7 @@ def overview(facts: Mapping[str, Any]) -> RenderableType:
             *c.ports_rows("output", facts["outputs"]),
             ("nodes", f"{n.count(facts['nodes']['before'])} → {n.count(facts['nodes']['after'])}"),
             ("tasks", c.tasks_text(facts)),
+            ("conversions", c.formats_text(facts["trans_data"])),
             ("engines", c.engines_text(facts["engines"])),
             ("arena", c.arena_text(memory)),
             ("weights", n.nbytes(memory["weights"])),
@@ -37,7 +38,15 @@ def overview(facts: Mapping[str, Any]) -> RenderableType:
         ]
     )
     parts = [head, Text(), histogram(facts["op_histogram"]), Text(), partitions(facts["partitions"])]
+    if len(facts["subgraphs"]) > 1:
+        parts += [Text(), subgraphs(facts["subgraphs"])]
     return Group(*parts)
+
+
+def subgraphs(found: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """The tasks of each engine between borders, and what copies bring to them and take from them."""
+    rows = [[g["phase"], g["engine"], g["tasks"], n.nbytes(g["bytes_in"]), n.nbytes(g["bytes_out"])] for g in found]
+    return table([">phase", "engine", ">tasks", ">comes in", ">goes out"], rows, "subgraphs")
 
 
 def needs_onnx(tasks: Sequence[Mapping[str, Any]]) -> str:
@@ -105,7 +114,7 @@ def task_table(tasks: Sequence[Mapping[str, Any]]) -> RenderableType:
     rows = [
         [
             t["id"],
-            t["kernel"],
+            t["kernel"] + _tile(t["tile"]),
             t["engine"],
             t["stream"],
             "\n".join(_operand(o) for o in t["inputs"]),
@@ -118,6 +127,18 @@ def task_table(tasks: Sequence[Mapping[str, Any]]) -> RenderableType:
     return table([">id", "kernel", "engine", ">stream", "reads", "writes", ">bytes", "ONNX nodes"], rows, "tasks")
 
 
+def _tile(tile: Mapping[str, Any] | None) -> str:
+    """Under a fused task's operators: its tile, `·` for a whole dim, and what it takes of the buffers."""
+    if tile is None:
+        return ""
+    used = [f"{name} {n.nbytes(size)}" for name, size in tile["buffers"].items() if size]
+    return "\n".join(["", "tile " + "×".join(str(d) if d else "·" for d in tile["lengths"]), *used])
+
+
+_BLOCKED = ("NC1HWC0", "FRACTAL_Z", "FRACTAL_NZ")
+"""Formats that are told: the others lie as the shape says."""
+
+
 def _operand(operand: Mapping[str, Any] | None) -> str:
     if operand is None:
         return "–"
@@ -126,7 +147,8 @@ def _operand(operand: Mapping[str, Any] | None) -> str:
     where = operand["space"] + ("" if operand["port"] is None else str(operand["port"]))
     if operand["address"] is not None:
         where += f"+0x{operand['address']:x}"
-    return f"{where} {operand['text'].replace(', ', ',')}"
+    form = f" {operand['format']}" if operand.get("format") in _BLOCKED else ""
+    return f"{where} {operand['text'].replace(', ', ',')}{form}"
 
 
 def weight_table(weights: Sequence[Mapping[str, Any]]) -> RenderableType:

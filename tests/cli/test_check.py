@@ -180,3 +180,18 @@ def test_tolerances_are_numbers_from_0(value: str) -> None:
     for option in ("--rtol", "--atol"):
         result = atc("check", CNN, option, value, "--json")
         assert result.exit_code == 2 and codes(result) == ["E10001"]
+
+
+@pytest.mark.parametrize("code", ["BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E5M2", "INT4", "UINT4"])
+def test_types_that_numpy_has_not_reach_onnxruntime(code: str, tmp_path: Path) -> None:
+    given = getattr(onnx.TensorProto, code)
+    nodes = [helper.make_node("DequantizeLinear", ["x", "s"], ["y"])]
+    if code == "BFLOAT16":
+        nodes = [helper.make_node("Cast", ["x"], ["w"], to=FLOAT), helper.make_node("Mul", ["w", "s"], ["m"])]
+        nodes.append(helper.make_node("Cast", ["m"], ["y"], to=given))
+    inputs = {"x": (given, [6]), "s": (FLOAT, [])}
+    proto = model(nodes, inputs, ["y"])
+    proto.opset_import[0].version, proto.ir_version = 21, 10
+    result = atc("check", save(proto, tmp_path / "m.onnx"), "--json")
+    assert result.exit_code == 0, result.output
+    assert valid(result.stdout, "check")["passed"]

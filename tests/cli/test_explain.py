@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from atc_py.error_catalogue import OWN, catalogue
-from tests.cli.helpers import ROOT, atc, codes, valid
+from tests.cli.helpers import MODELS, ROOT, atc, codes, valid
 
 CODE = re.compile(r"""["'](E[A-Z]?\d{3,5}|W\d{5})["']""")
 
@@ -46,3 +46,32 @@ def test_the_list_and_unknown_codes() -> None:
     assert len(valid(atc("explain", "--json").stdout, "explain")["codes"]) == len(catalogue())
     assert codes(atc("explain", "E1600", "--json")) == ["E10001"]
     assert "E16002" in atc("explain", "E1600").stderr
+
+
+def test_a_model_is_explained_pass_by_pass() -> None:
+    facts = valid(atc("explain", MODELS / "small_transformer.onnx", "--json").stdout, "explain")
+    stages = facts["stages"]
+    assert stages[0]["stage"] == "import" and stages[0]["nodes"] == 33
+    assert any(s["stage"] == "optimize/attention" for s in stages)
+    assert stages[-1]["nodes"] < stages[0]["nodes"] and stages[-1]["predicted_us"] < stages[0]["predicted_us"]
+    assert stages[-1]["bytes_moved"] < stages[0]["bytes_moved"]
+    assert "import" in atc("explain", MODELS / "small_transformer.onnx").stdout
+
+
+def test_a_node_is_followed_to_its_task() -> None:
+    model = MODELS / "small_transformer.onnx"
+    facts = valid(atc("explain", model, "--node", "scores.scaled", "--json").stdout, "explain")["node"]
+    assert facts["steps"][0] == {"stage": "import", "as": ["Div"]}
+    assert any(s["as"] == ["Attention"] for s in facts["steps"])
+    task = facts["tasks"][-1]
+    assert "FlashAttentionScore" in task["operators"]
+    assert task["engine"] == "aicore" and task["task"] is not None and "scores.scaled" in task["stands_for"]
+    assert "Attention" in atc("explain", model, "--node", "scores.scaled").stdout
+
+
+def test_what_explain_cannot_tell() -> None:
+    model = MODELS / "small_transformer.onnx"
+    result = atc("explain", model, "--node", "score.scaled", "--json")
+    assert codes(result) == ["E20031"] and "scores.scaled" in result.stdout
+    assert codes(atc("explain", model, "--rule", "cses", "--json")) == ["E10001"]
+    assert codes(atc("explain", "E16002", "--node", "x", "--json")) == ["E10001"]

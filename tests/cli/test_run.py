@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from atc_py import Session
-from tests.cli.helpers import FLOAT, MODELS, STRING, atc, codes, model, problems, save, valid
+from tests.cli.helpers import FLOAT, INT64, MODELS, STRING, atc, codes, model, problems, save, valid
 
 RNG = np.random.default_rng(7)
 
@@ -205,3 +205,16 @@ def test_a_file_and_an_input_shape_that_contradict_are_told(template: Path, tmp_
     path = _npy(tmp_path / "x.npy", np.zeros((4, 3, 32, 32), np.float32))
     assert codes(atc("run", template, "--input", path, "--input-shape", "x:1,3,32,32", "--json")) == ["E30001"]
     assert atc("run", template, "--input", path, "--input-shape", "x:4,3,32,32").exit_code == 0
+
+
+@pytest.mark.parametrize("through", [None, "Cast"])
+def test_drawn_indices_stay_inside_of_the_table(through: str | None, tmp_path: Path) -> None:
+    """Integers are 0 to 3 where nothing says more; here the table has two rows."""
+    nodes = [helper.make_node("Cast", ["ids"], ["wide"], to=INT64)] if through else []
+    nodes.append(helper.make_node("Gather", ["table", "wide" if through else "ids"], ["y"]))
+    ids = {"ids": (TensorProto.INT32 if through else INT64, [64])}
+    proto = model(nodes, ids, ["y"], {"table": np.zeros((2, 3), np.float32)})
+    path = save(proto, tmp_path / "m.onnx")
+    assert atc("convert", path, "-o", tmp_path / "m.om").exit_code == 0
+    result = atc("run", tmp_path / "m.om", "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
