@@ -6,24 +6,39 @@ write_file(om, "model.om")
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atc_py import frontend
+from atc_py import collector, frontend
 from atc_py.emit import Om
 from atc_py.errors import Problem, Problems
+from atc_py.fusion import Rule, load_all
+from atc_py.fusion.switches import Switches, read_switches
 from atc_py.ir.clone import clone
 from atc_py.ir.dims import Size
 from atc_py.ir.graph import Graph
-from atc_py.memory import bind
+from atc_py.memory import EFFORTS, Effort, bind
 from atc_py.ops import plugins
-from atc_py.passes import LowerOptions, OptimizeOptions, Report, check_options, lower, optimize
+from atc_py.passes import (
+    LOWER,
+    OPTIMIZE,
+    LowerOptions,
+    Observer,
+    OptimizeOptions,
+    Report,
+    check_options,
+    lower,
+    optimize,
+    pass_names,
+)
+from atc_py.passes.mixlist import NO_LISTS, PrecisionLists, check_nodes
 from atc_py.plan.types import Plan
 from atc_py.plan.verify import verify
-from atc_py.schedule import ScheduleOptions, live_hints, schedule
+from atc_py.schedule import MOST_STREAMS, SINKS, STREAMS, ScheduleOptions, live_hints, schedule
 from atc_py.target import Target, load
 
 if TYPE_CHECKING:
@@ -31,6 +46,9 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, float], None]
 """Called at the end of each stage with its name and its seconds."""
+Watch = Callable[[str, Graph, Plan | None], None]
+"""Shown the graph as it comes from each stage (`import`, `optimize`, `lower`, `schedule`, this one with the plan), and
+from each pass that changes it (`optimize/cse`). It must not change the graph."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +57,12 @@ class Options:
 
     `input_shapes` gives inputs other shapes (ints, -1, `"1~10"` ranges, or symbol names), `input_hint` the values of
     symbols at which figures are evaluated, `out_nodes` other outputs, `custom_ops` modules that declare operators (see
-    `atc_py.custom.load`).
+    `atc_py.custom.load`), `precision_lists` operators and nodes that the precision mode treats in another way (see
+    `atc_py.passes.mixlist.read_lists`). `stream_num` is how many streams there may be, `sink` how the model is handed
+    to the device (`graph`, `subgraph`, `op`: see `atc_py.schedule.sink`), `memory_effort` how far the allocator goes for a
+    static plan (`fast`, `default`, `max`: see `atc_py.memory`). `fusion_rules`
+    are modules with rules of the user's own (see `atc_py.fusion.plugins`), `fusion_switch_file` ATC's list of passes
+    that are off (see `atc_py.fusion.switches`).
     """
 
     input_shapes: Mapping[str, Sequence[Size | str | None]] = field(default_factory=dict)
@@ -47,44 +70,105 @@ class Options:
     out_nodes: Sequence[str] = ()
     soc_version: str = "Ascend310P3"
     precision_mode: str = "origin"
+    precision_lists: PrecisionLists = NO_LISTS
     opt_level: int = 2
     disabled_passes: frozenset[str] = frozenset()
     fold_limit: int | None = None
     debug: bool = False
+    stream_num: int = STREAMS
+    single_stream: bool = False
+    sink: str = "graph"
+    memory_effort: Effort = "default"
     custom_ops: Sequence[str | Path] = ()
+    fusion_rules: Sequence[str | Path] = ()
+    fusion_switch_file: str | Path | None = None
 
     def optimize_options(self) -> OptimizeOptions:
         """The part that `optimize` reads."""
         extra: dict[str, Any] = {} if self.fold_limit is None else {"fold_limit": self.fold_limit}
-        return OptimizeOptions(level=self.opt_level, disabled=self.disabled_passes, debug=self.debug, **extra)
+        rules, off = self.rules(), self.switches().off | self.disabled_passes
+        return OptimizeOptions(level=self.opt_level, disabled=off, debug=self.debug, rules=rules, **extra)
+
+    def rules(self) -> tuple[Rule, ...]:
+        """The fusion rules of the modules that are given. Raises `AtcError` E20050."""
+        return load_all(self.fusion_rules, pass_names()) if self.fusion_rules else ()
+
+    def switches(self) -> Switches:
+        """What the fusion switch file turns off. Raises `AtcError` E20051."""
+        if self.fusion_switch_file is None:
+            return Switches()
+        optional = [p.name for p in (*OPTIMIZE, *LOWER) if p.level > 0]
+        rules = [name for name in pass_names(self.rules()) if name not in {p.name for p in (*OPTIMIZE, *LOWER)}]
+        return read_switches(self.fusion_switch_file, optional, rules)
 
     def lower_options(self) -> LowerOptions:
         """The part that `lower` reads."""
         return LowerOptions(
             level=self.opt_level,
-            disabled=self.disabled_passes,
+            disabled=self.switches().off | self.disabled_passes,
             debug=self.debug,
+            rules=self.rules(),
             precision_mode=self.precision_mode,
+            precision_lists=self.precision_lists,
         )
 
 
+    def schedule_options(self, target: Target) -> ScheduleOptions:
+        """The part that `schedule` reads."""
+        return ScheduleOptions(
+            target.name,
+            self.input_hint,
+            {"precision_mode": self.precision_mode, "sink": self.sink, "memory_effort": self.memory_effort},
+            target,
+            stream_num=self.stream_num,
+            single_stream=self.single_stream,
+            joins=self.opt_level > 0,
+            memory_effort=self.memory_effort,
+        )
+
+
+@collector.paused()
 def compile_model(
-    model: str | Path | onnx.ModelProto, options: Options | None = None, progress: Progress | None = None
+    model: str | Path | onnx.ModelProto,
+    options: Options | None = None,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
 ) -> Om:
     """Compile an ONNX model. Raises `AtcError` with everything that is wrong with it."""
     options = options or Options()
     target = _prepared(options)
-    stage = _Stages(progress)
+    stage = _Stages(progress, watch)
     reading = frontend.ReadOptions(options.input_shapes, tuple(options.out_nodes))
     imported = stage("read", lambda: frontend.import_model(model, reading))
     graph = imported.graph
+    check_nodes(options.precision_lists, graph)
     before = stage("survey", lambda: clone(graph))
-    report = stage("optimize", lambda: optimize(graph, options.optimize_options()))
+    stage.show("import", graph)
+    report = stage.optimize(graph, options)
     om = _back_end(graph, before, report, options, target, stage)
     om.warnings = (*imported.warnings, *om.warnings)
     return om
 
 
+@collector.paused()
+def compile_graph(
+    graph: Graph, options: Options | None = None, progress: Progress | None = None, watch: Watch | None = None
+) -> Om:
+    """Compile a graph of the IR, as `atc_py.graph.Builder` makes it; the graph itself is left as it is.
+
+    Of the options, those that speak of an ONNX model (`input_shapes`, `out_nodes`) do not apply. Raises `AtcError`.
+    """
+    options = options or Options()
+    target = _prepared(options)
+    stage = _Stages(progress, watch)
+    check_nodes(options.precision_lists, graph)
+    made = clone(graph)
+    stage.show("import", made)
+    report = stage.optimize(made, options)
+    return _back_end(made, clone(graph), report, options, target, stage)
+
+
+@collector.paused()
 def recompile(
     canonical: Graph,
     options: Options,
@@ -103,16 +187,29 @@ def recompile(
     stage = _Stages(progress)
     graph, report = clone(canonical), Report()
     if options.opt_level > level:
-        report = stage("optimize", lambda: optimize(graph, options.optimize_options()))
+        report = stage.optimize(graph, options)
     return _back_end(graph, clone(canonical), report, options, target, stage)
 
 
 def _prepared(options: Options) -> Target:
     """Everything about the options that can be wrong is wrong before any work is done; returns the target."""
     check_options(options.optimize_options(), options.lower_options())
+    _check_schedule(options)
     for source in options.custom_ops:
         plugins.load(source)
     return load(options.soc_version)
+
+
+def _check_schedule(options: Options) -> None:
+    problems = Problems()
+    if options.sink not in SINKS:
+        problems.add("E10001", "--sink", f"'{options.sink}' is none of {', '.join(SINKS)}", "")
+    if options.memory_effort not in EFFORTS:
+        problems.add("E10001", "--memory-effort", f"'{options.memory_effort}' is none of {', '.join(EFFORTS)}", "")
+    if not 1 <= options.stream_num <= MOST_STREAMS:
+        cause = f"{options.stream_num} is outside 1 to {MOST_STREAMS}"
+        problems.add("E10001", "--stream-num", cause, "leave it out: streams are taken only where they help")
+    problems.raise_any()
 
 
 def _check_recompilation(options: Options, level: int) -> None:
@@ -130,13 +227,15 @@ def _check_recompilation(options: Options, level: int) -> None:
 
 def _back_end(graph: Graph, before: Graph, report: Report, options: Options, target: Target, stage: _Stages) -> Om:
     lowered = clone(graph)
-    lowering = stage("lower", lambda: lower(lowered, target, options.lower_options()))
-    how = ScheduleOptions(target.name, options.input_hint, {"precision_mode": options.precision_mode}, target)
+    lowering = stage.lower(lowered, target, options)
+    how = options.schedule_options(target)
     plan = stage("schedule", lambda: schedule(lowered, how))
+    stage.show("schedule", lowered, plan)
     stage("verify", lambda: prove(plan))
     text = options_text(options, target)
     om = Om(graph.name, graph, lowered, [plan], before, report.then(lowering), text, target=target)
-    om.warnings = _fits(om, target)
+    switched = options.switches().warnings(str(options.fusion_switch_file))
+    om.warnings = (*switched, *lowering.warnings, *_fits(om, target))
     return om
 
 
@@ -162,18 +261,42 @@ def prove(plan: Plan, env: Mapping[str, int] | None = None) -> None:
 
 def options_text(options: Options, target: Target) -> dict[str, str]:
     """The options that the OM records; a target by its name, for the path of its file is this machine's."""
+    lists = options.precision_lists
+    said = {} if lists == NO_LISTS else {"precision_lists": json.dumps(lists.to_json(), sort_keys=True)}
     return {
         "soc_version": target.name,
         "precision_mode": options.precision_mode,
         "opt_level": f"O{options.opt_level}",
+        **said,
     }
 
 
 class _Stages:
-    """Runs stages and tells how long they took."""
+    """Runs stages, tells how long they took, and shows what came of them."""
 
-    def __init__(self, progress: Progress | None) -> None:
-        self._progress = progress
+    def __init__(self, progress: Progress | None, watch: Watch | None = None) -> None:
+        self._progress, self._watch = progress, watch
+
+    def optimize(self, graph: Graph, options: Options) -> Report:
+        """The target-independent passes, in place."""
+        report: Report = self("optimize", lambda: optimize(graph, options.optimize_options(), self._observer()))
+        self.show("optimize", graph)
+        return report
+
+    def lower(self, graph: Graph, target: Target, options: Options) -> Report:
+        """The target's passes, in place."""
+        report: Report = self("lower", lambda: lower(graph, target, options.lower_options(), self._observer()))
+        self.show("lower", graph)
+        return report
+
+    def show(self, stage: str, graph: Graph, plan: Plan | None = None) -> None:
+        """Show a graph to whoever watches."""
+        if self._watch is not None:
+            self._watch(stage, graph, plan)
+
+    def _observer(self) -> Observer | None:
+        watch = self._watch
+        return None if watch is None else lambda stage, graph: watch(stage, graph, None)
 
     def __call__(self, name: str, run: Callable[[], Any]) -> Any:
         start = time.perf_counter()

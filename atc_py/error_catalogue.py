@@ -61,9 +61,9 @@ OWN: dict[str, tuple[str, str, str]] = {
     ),
     "E20003": (
         "A precision mode cannot be used",
-        "There is no such mode, or it is not available. Precision is never lowered silently: 'origin' keeps the "
-        "dtypes of the model.",
-        "Use --precision-mode origin, or convert the model's dtypes before.",
+        "There is no such mode, or lists are given that the mode has not. Precision is never lowered silently: "
+        "'origin', the default, keeps the dtypes of the model.",
+        "docs/precision.md has the modes, and which lists go with them.",
     ),
     "E20004": (
         "Only the ONNX model can be compiled so",
@@ -93,6 +93,75 @@ OWN: dict[str, tuple[str, str, str]] = {
         "Its name is one that atc-py or another module has already, or the inputs, attributes or flags of the "
         "declaration are not as atc_py.custom.declare takes them.",
         "Correct the declaration; names of your own belong into a domain of your own, as in acme::SoftCap.",
+    ),
+    "E20030": (
+        "A graph that is built by hand is wrong",
+        "An operator got inputs, attributes or types that its declaration does not take, or a value of another graph.",
+        "docs/operators.md lists the operators; the message says what the operator takes.",
+    ),
+    "E20031": (
+        "A node that is asked for is not in the model",
+        "--node takes the name of an ONNX node, as Netron and 'atc inspect --tasks' show it.",
+        "Correct the name.",
+    ),
+    "E20040": (
+        "An operator does not fit the target's memory",
+        "The operands of one operator take more bytes than the device has, and no dimension serves to split it: either "
+        "the operator needs a whole dimension at once, or a value that every piece needs is too large by itself.",
+        "The message says what takes how much, and which targets have the memory. Smaller input shapes help too "
+        "(--input-shape).",
+    ),
+    "E20041": (
+        "A --modify-mixlist file is wrong",
+        "It is JSON with black-list, white-list and gray-list, each with to-add and to-remove, lists of operators. An "
+        "operator is on one list: black ones stay float32, white ones are narrow, gray ones follow what they read.",
+        "docs/precision.md has the form and the operators.",
+    ),
+    "E20042": (
+        "A --keep-dtype file is wrong",
+        "A line is the name of a node of the model, or OpType:: and an operator. Nodes whose results are known at "
+        "conversion are folded and keep no dtype.",
+        "'atc inspect MODEL.onnx' lists the nodes; the message has the nearest name.",
+    ),
+    "E20050": (
+        "A module with fusion rules cannot be used",
+        "It cannot be imported, offers no RULES, offers something that is no rule, or a rule has the name of another "
+        "rule or pass.",
+        "docs/custom_fusion.md has an example.",
+    ),
+    "E20051": (
+        "A --fusion-switch-file is wrong",
+        "It has lines NAME:on and NAME:off, or is JSON with Switch, GraphFusion and UBFusion as ATC takes it.",
+        "Correct the file; docs/custom_fusion.md has both forms.",
+    ),
+    "E20060": (
+        "A table of buffers is wrong",
+        "atc plan-memory takes a CSV file whose first line names the columns id, lower, upper and size, in any order; "
+        "the numbers are whole, a size is at least 0, and upper is above lower.",
+        "Correct the lines in the message.",
+    ),
+    "E20061": (
+        "The buffers do not fit",
+        "No plan within the capacity was found, or there is none because more bytes are live at once.",
+        "Give more capacity, or let it search longer with --effort max.",
+    ),
+    "W20051": (
+        "A --fusion-switch-file names passes that are not there",
+        "The names are neither passes nor rules of atc-py, nor names of ATC that one of ours stands for. They have no "
+        "effect.",
+        "'atc explain' shows the names of passes and rules.",
+    ),
+    "W20041": (
+        "A constant overflows in the precision mode's dtype",
+        "Values beyond 65504 become infinite in float16. They are not clipped; what is computed from them is infinite "
+        "or NaN.",
+        "Name the nodes that read it in a --keep-dtype file, or use mixed_bfloat16.",
+    ),
+    "W20042": (
+        "A constant loses its range in the precision mode's dtype",
+        "Values below 0.000061 keep fewer bits in float16, and below 0.00000003 they become 0. One value in twenty or "
+        "more does.",
+        "Name the nodes that read it in a --keep-dtype file, scale it, or use mixed_bfloat16.",
     ),
     "W20001": (
         "The model may not fit into the target's memory",
@@ -237,6 +306,12 @@ OWN: dict[str, tuple[str, str, str]] = {
         "A package that an operator needs is absent",
         "Some operators need a package that atc-py does not install by itself: ImageDecoder needs Pillow.",
         "Install the extra that the message names.",
+    ),
+    "E40006": (
+        "A task read what it does not mean",
+        "Under --debug-memory every byte of the arena remembers which task wrote it, as which value. A read met bytes of "
+        "another value, bytes that were given up, or bytes that nobody wrote. The plan is wrong.",
+        _REPORT,
     ),
     "E40005": (
         "A custom operator is not here",

@@ -37,7 +37,7 @@ class _Builder:
 
     def constant(self, name: str, value: Any, dtype: Any = np.float32) -> str:
         array = np.asarray(value, dtype=dtype)
-        if array.dtype == np.float32:
+        if array.dtype == np.float32 and array.ndim:
             # Rounded to 1/1024: exact in float32, so no platform's last digit of log() can change the file.
             array = (np.round(array * 1024) / 1024).astype(np.float32)
         self.weights.append(numpy_helper.from_array(array, name))

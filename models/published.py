@@ -11,6 +11,13 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
+NOT_THERE = frozenset({"conv_chain", "horizontal", "prologue", "rotary"})
+"""Fusion rules of ours that the toolkit had not with which the rows were measured (CANN 5.1 to 6.3 on this chip).
+
+It fused what follows a convolution or product elementwise, chains of the vector unit, norms and pooling; it stored the
+map between two convolutions, ran each product by itself, and made a product's operand in a task of its own.
+"""
+
 FOLDER = Path(__file__).resolve().parent / "latency"
 
 

@@ -428,3 +428,47 @@ def test_arguments_are_named_as_onnxruntime_names_them() -> None:
         double.run("y", {"x": x})
     assert e.value.code == "E30006" and "['y']" in e.value.problems[0].hint
     assert "x: tensor(float)" in repr(double) and double.get_providers()
+
+
+def test_binding_one_shape_does_not_stop_runs_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    import atc_py.runtime.session as module
+
+    s = session(model([node("Neg", ["x"], ["y"])], {"x": (FLOAT, ["N"])}, ["y"]))
+    s.run(None, {"x": np.ones(1, np.float32)})
+    bind, begun, go = module.BoundPlan, threading.Event(), threading.Event()
+
+    def slow(*given: Any) -> Any:
+        begun.set()
+        assert go.wait(60)
+        return bind(*given)
+
+    monkeypatch.setattr(module, "BoundPlan", slow)
+    results: list[Any] = []
+    other = threading.Thread(target=lambda: results.append(s.run(None, {"x": np.ones(2, np.float32)})))
+    same = threading.Thread(target=lambda: results.append(s.run(None, {"x": np.ones(1, np.float32)})))
+    other.start()
+    assert begun.wait(60)
+    same.start()
+    same.join(60)
+    assert [len(r[0]) for r in results] == [1]
+    go.set()
+    other.join(60)
+    assert [len(r[0]) for r in results] == [1, 2]
+
+
+def test_tasks_of_sizes_that_come_back_are_bound_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task whose size only the run knows is kept for each size; other sizes between do not disturb it."""
+    from atc_py.npu.binder import Binder
+
+    nodes = [node("NonZero", ["x"], ["at"]), node("Cast", ["at"], ["f"], to=FLOAT), node("Exp", ["f"], ["y"])]
+    s = session(model(nodes, {"x": (FLOAT, [6])}, ["y"]))
+    bound: list[str] = []
+    step = Binder.step
+    monkeypatch.setattr(Binder, "step", lambda self, task, env: bound.append(task.kernel) or step(self, task, env))
+    counts = []
+    for ones in (2, 4, 2, 4, 0, 2):
+        x = (np.arange(6) < ones).astype(np.float32)
+        [y] = s.run(None, {"x": x})
+        np.testing.assert_allclose(y, np.exp(np.nonzero(x)).astype(np.float32), 1e-6)
+        counts.append(len(bound))
+    assert counts[0] > 0 and counts[1] > counts[0] and counts[3] == counts[1] and counts[5] == counts[4]

@@ -17,7 +17,7 @@ a list comes back as a tuple, and a numpy scalar as a Python one.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -64,7 +64,7 @@ class BlobTable:
 
     def __init__(self) -> None:
         self.blobs: list[Blob] = []
-        self._numbers: dict[bytes, int] = {}
+        self._numbers: dict[Hashable, int] = {}
 
     def __len__(self) -> int:
         return len(self.blobs)
@@ -76,7 +76,7 @@ class BlobTable:
 
     def index(self, blob: Blob) -> int:
         """The blob's number; a new content is added."""
-        number = self._numbers.setdefault(blob.digest, len(self.blobs))
+        number = self._numbers.setdefault(blob.key, len(self.blobs))
         if number == len(self.blobs):
             self.blobs.append(blob)
         return number

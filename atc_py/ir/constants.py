@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -30,6 +30,41 @@ def packed_nbytes(dtype: DType, count: int) -> int:
     return -(-count * dtype.bits // 8)
 
 
+SAMPLES, SAMPLE = 16, 16
+"""How many pieces of how many bytes stand for a constant's content until it is compared with another one."""
+
+
+class Content:
+    """A blob as a key of a dict: equal for equal dtype, shape and bytes.
+
+    Gigabytes are looked at in a few places only, unless another blob has the same dtype, shape and bytes there.
+    """
+
+    __slots__ = ("_hash", "blob")
+
+    def __init__(self, blob: Blob) -> None:
+        self.blob = blob
+        data, last = blob.data, blob.data.nbytes - SAMPLE
+        starts = [last * i // (SAMPLES - 1) for i in range(SAMPLES)] if data.nbytes > SAMPLES * SAMPLE else []
+        pieces = b"".join([data[at : at + SAMPLE] for at in starts]) if starts else bytes(data)
+        self._hash = hash((blob.dtype.value, blob.shape, data.nbytes, pieces))
+
+    def __hash__(self) -> int:
+        """Of dtype, shape and samples of the bytes."""
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the contents are equal: by their digests, where samples do not tell them apart."""
+        if not isinstance(other, Content):
+            return NotImplemented
+        a, b = self.blob, other.blob
+        if a is b:
+            return True
+        if self._hash != other._hash or (a.dtype, a.shape, a.nbytes) != (b.dtype, b.shape, b.nbytes):
+            return False
+        return a.digest == b.digest
+
+
 @dataclass(frozen=True, eq=False)
 class Blob:
     """A constant whose bytes are `data`: little-endian, C order, packed below eight bits; strings as `pack_strings`."""
@@ -44,6 +79,11 @@ class Blob:
         h = hashlib.sha256(f"{self.dtype.value}{list(self.shape)}".encode())
         h.update(self.data)
         return h.digest()
+
+    @cached_property
+    def key(self) -> Hashable:
+        """Equal for equal constants, and cheaper than the digest where nothing is equal."""
+        return Content(self)
 
     @property
     def nbytes(self) -> int:
@@ -65,6 +105,11 @@ class Splat:
         raw = self.value.encode() if isinstance(self.value, str) else np.asarray(self.value, self.dtype.numpy).tobytes()
         return hashlib.sha256(f"splat{self.dtype.value}{[str(d) for d in self.shape]}".encode() + raw).digest()
 
+    @property
+    def key(self) -> Hashable:
+        """Equal for equal constants."""
+        return self.digest
+
     nbytes = 0
 
 
@@ -82,6 +127,11 @@ class DimVec:
         return hashlib.sha256(
             f"dims{self.dtype.value}{list(self.shape)}{[str(e) for e in self.elements]}".encode()
         ).digest()
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for equal constants."""
+        return self.digest
 
     nbytes = 0
 
@@ -109,6 +159,12 @@ class Derived:
         for source in self.inputs:
             h.update(source.digest)
         return h.digest()
+
+    @cached_property
+    def key(self) -> Hashable:
+        """Equal for equal constants; does not hash what the inputs hold."""
+        attrs = tuple([(name, _told(value)) for name, value in sorted(self.attrs.items())])
+        return ("derived", self.dtype, self.shape, self.op, attrs, *[source.key for source in self.inputs])
 
     nbytes = 0
 
@@ -157,9 +213,12 @@ def blob(array: Array) -> Blob:
 
 
 def pack_bits(array: Array, bits: int) -> bytes:
-    """Elements of 2 or 4 bits packed into bytes, the first element in the lowest bits (as ONNX packs them)."""
+    """Elements of 2, 4 or 6 bits packed into bytes, the first element in the lowest bits (as ONNX packs them)."""
+    codes: Array = np.ascontiguousarray(array).reshape(-1).view(np.uint8) & np.uint8((1 << bits) - 1)
+    if 8 % bits:
+        stream = np.unpackbits(codes[:, None], axis=1, count=bits, bitorder="little")
+        return np.packbits(stream.reshape(-1), bitorder="little").tobytes()
     per = 8 // bits
-    codes = np.ascontiguousarray(array).reshape(-1).view(np.uint8) & ((1 << bits) - 1)
     codes = np.concatenate([codes, np.zeros(-codes.size % per, np.uint8)]).reshape(-1, per)
     shifts = np.arange(per, dtype=np.uint8) * bits
     packed: Array = np.bitwise_or.reduce(codes << shifts, axis=1).astype(np.uint8)
@@ -169,6 +228,9 @@ def pack_bits(array: Array, bits: int) -> bytes:
 def unpack_bits(data: memoryview, dtype: DType, count: int) -> Array:
     """The inverse of `pack_bits`: `count` elements, one a byte, as the dtype's numpy type."""
     bits, per = dtype.bits, 8 // dtype.bits
+    if 8 % bits:
+        stream = np.unpackbits(np.frombuffer(data, np.uint8), count=count * bits, bitorder="little")
+        return np.packbits(stream.reshape(count, bits), axis=1, bitorder="little").reshape(-1).view(dtype.numpy)
     raw = np.frombuffer(data, np.uint8)[:, None] >> (np.arange(per, dtype=np.uint8) * bits)
     codes = (raw.reshape(-1)[:count] & ((1 << bits) - 1)).astype(np.uint8)
     if dtype in (DType.INT4, DType.INT2):

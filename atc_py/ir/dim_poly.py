@@ -251,7 +251,7 @@ def product(sizes: Iterable[Size]) -> Size:
     """The product of the sizes; 1 of none."""
     total: Size = 1
     for size in sizes:
-        total = multiply(total, size)
+        total = total * size if type(total) is type(size) is int else multiply(total, size)
     return total
 
 

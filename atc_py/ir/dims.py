@@ -120,7 +120,7 @@ def _extreme_of(kind: str, args: tuple[Size, ...]) -> Size:
 
 def prod(sizes: Iterable[Size]) -> Size:
     """The product of the sizes; 1 of none."""
-    return product(checked(size) for size in sizes)
+    return product([size if type(size) is int else checked(size) for size in sizes])
 
 
 def symbols_of(size: Size) -> tuple[str, ...]:

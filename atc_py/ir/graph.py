@@ -310,6 +310,35 @@ class Graph:
             self.remove(old)
         return node
 
+    def replace_nodes(
+        self,
+        nodes: Sequence[Node],
+        op: str,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        attrs: Mapping[str, Any] | None = None,
+        **extra: Any,
+    ) -> Node:
+        """Put one new node in the place of `nodes`: it makes `outputs`, values of theirs, and takes over all origins.
+
+        Their other values must have no reader outside. The new node is the caller's to place without a cycle.
+        """
+        extra.setdefault("origin", merge_origins(nodes))
+        made = self.add(op, inputs, [], attrs, **extra)
+        made.outputs = list(outputs)
+        for i, value in enumerate(outputs):
+            self.values[value].producer, self.values[value].index = made.id, i
+        kept = set(outputs)
+        for node in nodes:
+            for i, value in enumerate(node.inputs):
+                if value != ABSENT:
+                    del self.values[value].uses[(node.id, i)]
+            node.inputs = []
+        for node in nodes:
+            node.outputs = [v for v in node.outputs if v not in kept]
+            self.remove(node)
+        return made
+
     def insert_on_edge(
         self, node: Node, index: int, op: str, type_: Type, attrs: Mapping[str, Any] | None = None
     ) -> Node:

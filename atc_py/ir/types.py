@@ -43,6 +43,8 @@ class DType(enum.Enum):
     FLOAT8_E5M2 = "float8_e5m2"
     FLOAT8_E5M2FNUZ = "float8_e5m2fnuz"
     FLOAT8_E8M0 = "float8_e8m0fnu"
+    FLOAT6_E2M3 = "float6_e2m3fn"
+    FLOAT6_E3M2 = "float6_e3m2fn"
     FLOAT4_E2M1 = "float4_e2m1fn"
     INT4 = "int4"
     UINT4 = "uint4"
@@ -72,22 +74,22 @@ class DType(enum.Enum):
             found = np.dtype(self.value)
         return found
 
-    @property
+    @cached_property
     def is_float(self) -> bool:
         """Real floating point of any width."""
         return self.value.startswith(("float", "bfloat"))
 
-    @property
+    @cached_property
     def is_int(self) -> bool:
         """Signed or unsigned integer (not bool)."""
         return self.value.startswith(("int", "uint"))
 
-    @property
+    @cached_property
     def is_signed_int(self) -> bool:
         """Signed integer."""
         return self.value.startswith("int")
 
-    @property
+    @cached_property
     def is_complex(self) -> bool:
         """Complex of either width."""
         return self.value.startswith("complex")
@@ -100,6 +102,8 @@ class DType(enum.Enum):
             return cls.STRING
         return cls(name)
 
+    __hash__ = object.__hash__  # there is one object for each: Enum would hash its name, in Python
+
     def __repr__(self) -> str:
         return self.value
 
@@ -107,7 +111,7 @@ class DType(enum.Enum):
 _BITS = {d: int("".join(c for c in d.value.split("_")[0] if c.isdigit()) or 0) for d in DType} | {DType.BOOL: 8}
 _ML = frozenset(
     {DType.BFLOAT16, DType.INT4, DType.UINT4, DType.INT2, DType.UINT2, DType.FLOAT4_E2M1}
-    | {d for d in DType if d.value.startswith("float8")}
+    | {d for d in DType if d.value.startswith(("float8", "float6_"))}
 )
 
 
@@ -120,6 +124,8 @@ class Format(enum.Enum):
     NC1HWC0 = "NC1HWC0"
     FRACTAL_Z = "FRACTAL_Z"
     FRACTAL_NZ = "FRACTAL_NZ"
+
+    __hash__ = object.__hash__
 
     def __repr__(self) -> str:
         return self.value
@@ -166,6 +172,14 @@ class Tensor:
     format: Format = Format.ND
     storage: Format | None = None
 
+    def __hash__(self) -> int:
+        """Types are keys of many tables: computed once."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.dtype, self.shape, self.format, self.storage))
+
     @property
     def rank(self) -> int | None:
         """Number of dims, or None."""
@@ -178,7 +192,7 @@ class Tensor:
             raise ValueError("the tensor's rank is unknown")
         return self.shape
 
-    @property
+    @cached_property
     def static(self) -> bool:
         """Whether every dim is a plain int."""
         return self.shape is not None and all(type(d) is int for d in self.shape)
@@ -195,12 +209,12 @@ class Tensor:
             return self.dims
         return storage_shape(self.dims, self.dtype, self.storage)
 
-    @property
+    @cached_property
     def elements(self) -> Size:
         """Number of elements that the model means (padding not counted)."""
         return prod(self.dims)
 
-    @property
+    @cached_property
     def nbytes(self) -> Size:
         """Bytes of the stored array, padding lanes included; strings have none."""
         return prod(self.storage_shape) * self.dtype.itemsize

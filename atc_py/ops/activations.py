@@ -12,7 +12,7 @@ definition is a choice that NaN does not meet (ThresholdedRelu, Shrink: 0).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,16 +49,24 @@ Attrs = Mapping[str, Any]
 Temps = Sequence[Array]
 
 
+FEW = 1024
+"""Elements up to which a masked copy, which branches at each element, is faster than several passes."""
+
+
+def _below_zero(x: Array, y: Array, below: Array) -> None:
+    """y = `below` where x < 0, x elsewhere: -0 and NaN are not below 0."""
+    mask = np.less(x, 0)
+    np.copyto(y, x)
+    np.copyto(y, below, where=mask)
+
+
 def _leaky_relu(x: Array, y: Array, t: Temps, a: Attrs) -> None:
     alpha = a["alpha"]
+    np.multiply(x, alpha, out=t[0])
     if 0 < alpha <= 1:
-        np.multiply(x, alpha, out=t[0])
         np.maximum(x, t[0], out=y)
-        return
-    np.minimum(x, 0, out=t[0])
-    np.multiply(t[0], alpha, out=t[0])
-    np.maximum(x, 0, out=y)
-    np.add(y, t[0], out=y)
+    else:
+        _below_zero(x, y, t[0])
 
 
 def _exponential_part(x: Array, y: Array, t: Array, alpha: float, scale: float = 1.0) -> None:
@@ -74,7 +82,7 @@ def _exponential_part(x: Array, y: Array, t: Array, alpha: float, scale: float =
 
 
 def _elu(x: Array, y: Array, t: Temps, a: Attrs) -> None:
-    _exponential_part(x, y, t[0], a["alpha"])
+    _signed(x, y, t, a["alpha"], 1.0)
 
 
 def _selu(x: Array, y: Array, t: Temps, a: Attrs) -> None:
@@ -83,7 +91,17 @@ def _selu(x: Array, y: Array, t: Temps, a: Attrs) -> None:
 
 
 def _celu(x: Array, y: Array, t: Temps, a: Attrs) -> None:
-    _exponential_part(x, y, t[0], a["alpha"], a["alpha"])
+    _signed(x, y, t, a["alpha"], a["alpha"])
+
+
+def _signed(x: Array, y: Array, t: Temps, alpha: float, scale: float) -> None:
+    """The exponential part, and -0 for -0, which is not below zero and so its own result."""
+    _exponential_part(x, t[1], t[0], alpha, scale)
+    if alpha >= 0:
+        np.copysign(t[1], x, out=y)
+    else:
+        np.copyto(t[1], x, where=np.equal(x, 0))
+        np.copyto(y, t[1])
 
 
 def _thresholded_relu(x: Array, y: Array, t: Temps, a: Attrs) -> None:
@@ -177,20 +195,29 @@ def _gelu(x: Array, y: Array, t: Temps, a: Attrs) -> None:
 
 
 def _shrink(x: Array, y: Array, t: Temps, a: Attrs) -> None:
-    low = np.less(x, -a["lambd"])
-    high = np.greater(x, a["lambd"])
-    if a["lambd"] < 0:  # both may hold; the lower one is asked first
+    lambd, bias = a["lambd"], a["bias"]
+    low = np.less(x, -lambd)
+    high = np.greater(x, lambd)
+    np.add(x, bias, out=t[0])
+    np.subtract(x, bias, out=t[2])
+    if lambd < 0:  # both may hold; the lower one is asked first
         np.logical_and(high, ~low, out=high)
-    np.add(x, a["bias"], out=t[0])
     keep_where(low, t[0], t[0], t[1])
-    np.subtract(x, a["bias"], out=t[2])
     keep_where(high, t[2], y, t[1])
     np.bitwise_or(bits(y), bits(t[0]), out=bits(y))
 
 
+def _shrink_few(x: Array, a: Attrs) -> Array:
+    lambd, bias = a["lambd"], a["bias"]
+    return np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0))
+
+
 @dataclass(frozen=True)
 class Activation:
-    """One line of the table: the formula, the temporaries that it needs, vector operations an element."""
+    """One line of the table: the formula, the temporaries that it needs, vector operations an element.
+
+    `few`: the formula as one expression, which up to `FEW` elements is the faster one.
+    """
 
     name: str
     body: Body
@@ -200,6 +227,7 @@ class Activation:
     zero: bool = False
     fp16: bool = True
     dtypes: frozenset[DType] = FLOATS
+    few: Callable[[Array, Attrs], Array] | None = None
 
 
 def _f(value: float) -> Attr:
@@ -208,10 +236,10 @@ def _f(value: float) -> Attr:
 
 _TABLE = (
     Activation("LeakyRelu", _leaky_relu, 1, 2, {"alpha": _f(0.01)}, zero=True),
-    Activation("Elu", _elu, 1, 7, {"alpha": _f(1.0)}, zero=True),
+    Activation("Elu", _elu, 2, 7, {"alpha": _f(1.0)}, zero=True),
     Activation("Selu", _selu, 1, 8, {"alpha": _f(1.67326319217681884765625),
                                      "gamma": _f(1.05070102214813232421875)}, zero=True),
-    Activation("Celu", _celu, 1, 8, {"alpha": _f(1.0)}, zero=True),
+    Activation("Celu", _celu, 2, 8, {"alpha": _f(1.0)}, zero=True),
     Activation("ThresholdedRelu", _thresholded_relu, 1, 2, {"alpha": _f(1.0)}, zero=True),
     Activation("HardSigmoid", _hard_sigmoid, 0, 4, {"alpha": _f(0.2), "beta": _f(0.5)}),
     Activation("HardSwish", _hard_swish, 1, 5, zero=True),
@@ -221,7 +249,7 @@ _TABLE = (
     Activation("Mish", _mish, 2, 16, zero=True),
     Activation("Swish", _swish, 1, 11, {"alpha": _f(1.0)}, zero=True),
     Activation("Gelu", _gelu, 4, 27, {"approximate": Attr("str", "none")}, zero=True),
-    Activation("Shrink", _shrink, 3, 6, {"bias": _f(0.0), "lambd": _f(0.5)}, dtypes=NUMBERS),
+    Activation("Shrink", _shrink, 3, 6, {"bias": _f(0.0), "lambd": _f(0.5)}, dtypes=NUMBERS, few=_shrink_few),
 )  # fmt: skip
 
 
@@ -235,13 +263,17 @@ def _declare(line: Activation) -> Op:
     )
     op.infer(same_type(line.dtypes))
     op.cost(vector_cost(line.cost))
-    body, temps, names = line.body, line.temps, tuple(line.attrs)
+    body, temps, names, few = line.body, line.temps, tuple(line.attrs), line.few
 
     def direct(x: Array, *key: Any) -> Array:
         return blockwise(Call(dict(zip(names, key))), body, x, temps)
 
     @op.kernel
     def kernel(call: Call, x: Array) -> Array:
+        if few is not None and x.size <= FEW and x.dtype.char in "fd":
+            y = fitting(call, 0, x.shape, x.dtype)
+            np.copyto(y, few(x, call.attrs))
+            return y
         if x.size >= TABLE_FROM and is_half(x.dtype):
             key = tuple(call.attrs[a] for a in names)
             return looked_up(call, half_table(direct, x.dtype, key), x)
@@ -291,14 +323,21 @@ def _(n: Infer) -> Result:
 
 @prelu.kernel
 def _(call: Call, x: Array, slope: Array) -> Array:
-    zero = np.zeros((), x.dtype)
-    below = call.scratch(x.shape, x.dtype)
     y = fitting(call, 0, x.shape, x.dtype)
-    with np.errstate(all="ignore"):
-        np.minimum(x, zero, out=below)
-        np.multiply(below, slope, out=below)
+    below = call.scratch(x.shape, x.dtype)
+    if x.size <= FEW or not np.all((slope > 0) & (slope < np.inf)):
+        np.multiply(x, slope, out=below)
+        _below_zero(x, y, below)
+        return y
+    zero = np.zeros((), x.dtype)
+    np.minimum(x, zero, out=below)
+    np.multiply(below, slope, out=below)
+    if x.dtype.kind in "iu":
         np.maximum(x, zero, out=y)
         np.add(y, below, out=y)
+    else:  # what is positive gets its own sign once more, and so does -0
+        np.add(below, np.maximum(x, zero), out=below)
+        np.copysign(below, x, out=y)
     return y
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from atc_py.ir.dims import Size, prod
 from atc_py.ir.types import Tensor
+from atc_py.ops import tiles_attention
 from atc_py.ops.attention_impl import attend, masks
 from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Product, Result, Shape, declare
 from atc_py.ops.shapes import show
@@ -35,7 +36,7 @@ attention = declare(
         "softcap": Attr("float", 0.0),
         "softmax_precision": Attr("dtype", None),
     },
-    flags=Flags(fp16_safe=True, splittable=(0,)),
+    flags=Flags(fp16_safe=True, splittable=(0,), cube=(0, 1, 2)),
 )
 
 rotary = declare(
@@ -47,7 +48,7 @@ rotary = declare(
         "num_heads": Attr("int", None),
         "rotary_embedding_dim": Attr("int", 0),
     },
-    flags=Flags(splittable=(0,)),
+    flags=Flags(splittable=(0,), fp16_safe=True, wide_inputs=(1, 2)),
 )
 
 
@@ -88,6 +89,9 @@ def _sizes(n: Infer) -> tuple[Shape, Shape, Shape, Size] | None:
     return q, k, v, keys
 
 
+attention.tile(tiles_attention.whole_scores)
+
+
 @attention.infer
 def _(n: Infer) -> Result:
     dtype, found = n.dtype(0), _sizes(n)
@@ -118,7 +122,7 @@ def attention_work(heads: Size, queries: Size, keys: Size, size: Size, value_siz
     return Cost(products=products, vector=scores * 2, wide=scores * 8)
 
 
-def _split(x: Array, heads: int | None) -> Array:
+def split_heads(x: Array, heads: int | None) -> Array:
     """[batch, positions, heads·size] as [batch, heads, positions, size] (a view); rank 4 as it is."""
     if x.ndim == 4:
         return x
@@ -126,7 +130,7 @@ def _split(x: Array, heads: int | None) -> Array:
     return x.reshape(*x.shape[:2], count, x.shape[2] // count).transpose(0, 2, 1, 3)
 
 
-def _present(call: Call, i: int, past: Array | None, now: Array) -> Array:
+def presents(call: Call, i: int, past: Array | None, now: Array) -> Array:
     """The cache with the new positions appended, in output `i` where it is asked for."""
     asked = max(len(call.outs), len(call.out_types)) > i
     if past is None and not asked:
@@ -147,9 +151,9 @@ def _(
 ) -> Any:  # fmt: skip
     attrs = call.attrs
     outputs = max(1, len(call.outs), len(call.out_types))
-    queries = _split(q, attrs["q_num_heads"])
-    keys = _present(call, 1, past_key, _split(k, attrs["kv_num_heads"]))
-    values = _present(call, 2, past_value, _split(v, attrs["kv_num_heads"]))
+    queries = split_heads(q, attrs["q_num_heads"])
+    keys = presents(call, 1, past_key, split_heads(k, attrs["kv_num_heads"]))
+    values = presents(call, 2, past_value, split_heads(v, attrs["kv_num_heads"]))
     batch, heads, rows, size = queries.shape
     flat = (batch, rows, heads * values.shape[3])
     y = call.into(0, flat if q.ndim == 3 else (batch, heads, rows, values.shape[3]), q.dtype)
@@ -159,9 +163,12 @@ def _(
     with np.errstate(all="ignore"):
         past = 0 if past_key is None else past_key.shape[2]
         m = masks(attrs, rows, keys.shape[2], past, mask, lengths, wide)
-        attend(call, queries, keys, values, _split(y, heads), scale, m, kept)
+        attend(call, queries, keys, values, split_heads(y, heads), scale, m, kept)
     results = (y, keys, values, kept)
     return y if outputs == 1 else results[:outputs]
+
+
+rotary.tile(tiles_attention.rotary)
 
 
 @rotary.infer
@@ -195,7 +202,7 @@ def _rotated(attrs: Mapping[str, Any], size: int) -> int:
 def _(call: Call, x: Array, cosines: Array, sines: Array, positions: Array | None = None) -> Array:
     attrs = call.attrs
     y = call.into(0, x.shape, x.dtype)
-    source, target = _split(x, attrs["num_heads"]), _split(y, attrs["num_heads"])
+    source, target = split_heads(x, attrs["num_heads"]), split_heads(y, attrs["num_heads"])
     dtype = np.dtype(np.float64) if x.dtype == np.float64 else np.dtype(np.float32)
     rotated = _rotated(attrs, source.shape[3])
     half = rotated // 2

@@ -36,7 +36,10 @@ def masks(
     attrs: Mapping[str, Any], queries: int, keys: int, past: int, mask: Array | None, lengths: Array | None,
     dtype: np.dtype[Any],
 ) -> Masks:  # fmt: skip
-    """Combine the mask input (rank 1 to 4), causal order, window, and key lengths by batch."""
+    """Combine the mask input (rank 1 to 4), causal order, window, and key lengths by batch.
+
+    The attributes `first_query` and `all_queries` tell where the queries stand, when they are a part of all.
+    """
     allowed: Array | None = None
     bias: Array | None = None
     if mask is not None:
@@ -54,9 +57,9 @@ def masks(
     offset = np.full((1, 1, 1, 1), past, np.int64)
     if lengths is not None:
         by_batch = lengths.astype(np.int64).reshape(-1, 1, 1, 1)
-        offset = by_batch - queries
+        offset = by_batch - (attrs.get("all_queries") or queries)
         allowed = _both(allowed, np.arange(keys) < by_batch)
-    distance = np.arange(queries)[:, None] + offset - np.arange(keys)
+    distance = np.arange(queries)[:, None] + ((attrs.get("first_query") or 0) + offset - np.arange(keys))
     if attrs["is_causal"]:
         allowed = _both(allowed, distance >= 0)
     if attrs["left_window_size"] >= 0:

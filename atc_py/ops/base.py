@@ -20,13 +20,17 @@ import enum
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from math import prod as count
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from atc_py.ir.dims import Size, prod
 from atc_py.ir.graph import Graph
-from atc_py.ir.types import DType, Tensor, Type
+from atc_py.ir.types import DType, Format, Tensor, Type
+
+if TYPE_CHECKING:
+    from atc_py.ops.tiles import Need, Wanted
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Shape: TypeAlias = "tuple[Size, ...]"
@@ -51,9 +55,18 @@ class Flags:
 
     `inplace`: inputs whose buffer output 0 may take over (same shape and dtype, read elementwise).
     `alias`: the output is a view of input 0 (Reshape and its like): no task, no bytes moved.
+    `layout_agnostic`: an elementwise kernel that also works on stored arrays, whatever the order of their axes.
     `splittable`: output axes along which the work can be cut into independent parts.
     `keeps_zero`: zero in gives zero out, so that padding lanes stay zero.
+    `type_only`: of its inputs it reads the types alone, never the bytes (Shape and its like).
     `random`: draws from the counter-based generator; never folded, merged or reordered.
+    `fp16_safe`: float16 has range and precision enough for what it reads and makes; sums are float32 inside.
+    `cube`: inputs that the cube unit multiplies. Sums are float32; the node's attribute `out_dtype`, where it is set,
+    is the dtype in which output 0 leaves the unit instead of that of the operands.
+    `moves`: the elements of the outputs are elements of the inputs, whatever their dtype is.
+    `wide_inputs`: inputs that stay float32 where the others are narrower (parameters of statistics).
+    `joins`: the output is the inputs one after the other along the attribute `axis`; `cuts`: the outputs, one after the
+    other along it, are input 0.
     """
 
     elementwise: bool = False
@@ -70,6 +83,12 @@ class Flags:
     commutative: bool = False
     random: bool = False
     control: bool = False
+    type_only: bool = False
+    cube: tuple[int, ...] = ()
+    moves: bool = False
+    wide_inputs: tuple[int, ...] = ()
+    joins: bool = False
+    cuts: bool = False
 
 
 REQUIRED = object()
@@ -94,6 +113,8 @@ class Product:
     A convolution over C channels in `groups` groups, with K filters of `taps` positions and P output positions in the
     batch, is Product(m=P, k=C/groups, n=K/groups, count=groups, taps=taps, grouped=True). Neighbouring products of a
     grouped one may be multiplied as one block-diagonal product, which fills a block of the cube with narrow groups.
+    `inner`: the left operand is made by the same task and does not come from memory. `rows`: the task goes on with the
+    result or the operand, so that a core makes whole rows of it.
     """
 
     m: Size
@@ -102,6 +123,8 @@ class Product:
     count: Size = 1
     taps: Size = 1
     grouped: bool = False
+    inner: bool = False
+    rows: bool = False
 
     @property
     def macs(self) -> Size:
@@ -134,6 +157,22 @@ class Cost:
             object.__setattr__(self, "macs", sum((p.macs for p in self.products[1:]), self.products[0].macs))
 
 
+@dataclass(frozen=True)
+class Layout:
+    """How an operator takes its operands on units that work on blocks of channels.
+
+    `maps` are the inputs that are feature maps: they and all outputs lie as NC1HWC0 together, or none of them does; the
+    outputs stay plain where they are no maps (`makes_maps`). `needs`: there is no kernel for plain ones. `weights` are
+    the formats of constant inputs; those of an operator that has maps are asked for where these lie in blocks. Every
+    other operand lies as the model means it.
+    """
+
+    maps: tuple[int, ...] = ()
+    needs: bool = False
+    weights: Mapping[int, Format] = field(default_factory=dict)
+    makes_maps: bool = True
+
+
 class InferError(Exception):
     """Raised by `Infer.fail`: the node cannot be typed. The frontend adds the node's name."""
 
@@ -153,7 +192,7 @@ class Infer:
     types: tuple[Type | None, ...]
     attrs: Mapping[str, Any]
     outputs: int = 1
-    values: tuple[Array | None, ...] = ()
+    values: Sequence[Array | None] = ()
     new_symbol: Callable[[str], Size] | None = None
     infer_body: Callable[[str, Sequence[Type | None], Sequence[Array | None]], Sequence[Type]] | None = None
     captures: int = 0
@@ -202,19 +241,21 @@ class Infer:
 _LOCAL = threading.local()
 
 
-def scratch(nbytes: int) -> Array:
-    """The thread's scratch buffer, at least `nbytes` long (uint8). It belongs to the simulator, not to the plan."""
-    buffer: Array | None = getattr(_LOCAL, "buffer", None)
+def scratch(nbytes: int, name: str = "kernel") -> Array:
+    """The thread's scratch buffer called `name`, at least `nbytes` long (uint8): the simulator's, not the plan's.
+
+    One is for kernels, another for what lies between the operators of a fused task.
+    """
+    buffer: Array | None = _LOCAL.__dict__.get(name)
     if buffer is None or buffer.nbytes < nbytes:
         buffer = np.empty(nbytes + 64, np.uint8)
-        _LOCAL.buffer = buffer
+        _LOCAL.__dict__[name] = buffer
     return buffer
 
 
 def scratch_nbytes() -> int:
-    """How large this thread's scratch buffer has become, in bytes."""
-    buffer: Array | None = getattr(_LOCAL, "buffer", None)
-    return 0 if buffer is None else buffer.nbytes
+    """How large this thread's scratch buffers have become, in bytes."""
+    return sum(buffer.nbytes for buffer in _LOCAL.__dict__.values())
 
 
 @dataclass
@@ -237,6 +278,8 @@ class Call:
     """(seed, operator id, number of the execution) of random operators; the last one counts across runs, to 2**128."""
     body: Graph | None = None
     """The tile program of a fused task."""
+    tiles: bool = False
+    """Whether kernels with a tile program are to run it tile by tile in buffers of the planned sizes."""
 
     def out(self, i: int = 0) -> Array | None:
         """The view for output `i`, or None when the kernel is to allocate."""
@@ -244,17 +287,22 @@ class Call:
 
     def at(self, *outs: Array | None) -> Call:
         """The same call with other output views (calls are shared by the contexts of a session)."""
-        return replace(self, outs=outs)
+        copied = object.__new__(Call)  # dataclasses.replace takes three times as long, and this runs once a task
+        copied.__dict__.update(self.__dict__, outs=outs)
+        return copied
 
     def into(self, i: int, shape: tuple[int, ...], dtype: Any) -> Array:
         """The view for output `i`, or a new array of the given shape and numpy dtype."""
         view = self.out(i)
-        return np.empty(shape, dtype) if view is None else view
+        if view is not None:
+            return view
+        wider = self.attrs.get("out_dtype") if i == 0 else None
+        return np.empty(shape, dtype if wider is None else wider.numpy)
 
     def scratch(self, shape: tuple[int, ...], dtype: Any, offset: int = 0) -> Array:
         """A temporary array in the thread's scratch buffer, `offset` bytes in (a multiple of 64)."""
         dtype = np.dtype(dtype)
-        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        nbytes = count(shape) * dtype.itemsize
         array: Array = scratch(offset + nbytes)[offset : offset + nbytes].view(dtype).reshape(shape)
         return array
 
@@ -276,6 +324,9 @@ ValueFn: TypeAlias = "Callable[[Infer], Array | Sequence[Array | None] | None]"
 KernelFn: TypeAlias = "Callable[..., Any]"
 PrepareFn: TypeAlias = "Callable[[Call], Any]"
 CostFn: TypeAlias = "Callable[[Infer], Cost]"
+TileFn: TypeAlias = "Callable[[Wanted], Need]"
+LayoutFn: TypeAlias = "Callable[[Infer, Sequence[Type]], Layout | None]"
+"""Gets the call and the types of its outputs; None: every operand lies as the model means it."""
 
 
 @dataclass
@@ -296,12 +347,14 @@ class Op:
     kernel_fn: KernelFn | None = None
     prepare_fn: PrepareFn | None = None
     cost_fn: CostFn | None = None
+    tile_fn: TileFn | None = None
+    layout_fn: LayoutFn | None = None
     reference: bool = False
     """Whether the kernel is onnx's reference implementation."""
 
     def infer(self, fn: InferFn) -> InferFn:
-        """Decorator: the shape and dtype rule."""
-        self.infer_fn = fn
+        """Decorator: the shape and dtype rule; `out_dtype` of cube operators is seen to here."""
+        self.infer_fn = _leaving_cube(fn) if self.flags.cube else fn
         return fn
 
     def value(self, fn: ValueFn) -> ValueFn:
@@ -310,7 +363,10 @@ class Op:
         return fn
 
     def kernel(self, fn: KernelFn) -> KernelFn:
-        """Decorator: the kernel `fn(call, *inputs)`; returns the output array, or a tuple of them."""
+        """Decorator: the kernel `fn(call, *inputs)`; returns the output array, or a tuple of them.
+
+        Whoever calls it has numpy's floating point warnings off (`np.errstate(all="ignore")`).
+        """
         self.kernel_fn = fn
         return fn
 
@@ -322,6 +378,16 @@ class Op:
     def cost(self, fn: CostFn) -> CostFn:
         """Decorator: the work of one task. Without it: one vector operation an output element."""
         self.cost_fn = fn
+        return fn
+
+    def tile(self, fn: TileFn) -> TileFn:
+        """Decorator: which regions of the inputs a region of the output needs (`ops.tiles`)."""
+        self.tile_fn = fn
+        return fn
+
+    def layout(self, fn: LayoutFn) -> LayoutFn:
+        """Decorator: the formats in which operands are taken. Without it: `ops.layouts` knows elementwise operators."""
+        self.layout_fn = fn
         return fn
 
     @property
@@ -360,6 +426,19 @@ class Op:
             return Cost()
         sizes = [t.elements for t in out_types if isinstance(t, Tensor) and t.shape is not None]
         return Cost(vector=sizes[0] if sizes else 0)
+
+
+def _leaving_cube(fn: InferFn) -> InferFn:
+    """The rule of an operator whose output 0 may leave the cube in a wider dtype than its operands have."""
+
+    def infer(n: Infer) -> Result:
+        result, dtype = fn(n), n.attrs.get("out_dtype")
+        if dtype is None:
+            return result
+        first, *others = [result] if isinstance(result, Tensor) else list(result)  # type: ignore[arg-type]
+        return [replace(first, dtype=dtype) if isinstance(first, Tensor) else first, *others]
+
+    return infer
 
 
 REGISTRY: dict[str, Op] = {}

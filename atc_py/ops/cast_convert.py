@@ -9,7 +9,7 @@
 * float -> float8 (E4M3, E5M2 and their FNUZ forms): to the nearest, ties to even; with `saturate`, what is beyond the
   largest finite value becomes that value, infinities too; without, NaN or infinity, whichever the type has.
 * float -> float8 E8M0: the exponent alone; see `to_e8m0`.
-* float -> float4: to the nearest, ties to even, always saturating; NaN gives -0 (the type has no NaN).
+* float -> float4, float6: to the nearest, ties to even, always saturating; NaN gives -0 (the types have no NaN).
 * number -> string: the shortest decimal that reads back as the same number of its type, whole floats without a
   fraction (`1`, `0.1`, `1e+20`), `NaN`, `INF`, `-INF`; bool as `1` and `0`.
 * string -> number: Python's syntax of numbers, `INF` and `NaN` in any case; to an integer through float when it has a

@@ -19,7 +19,7 @@ from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node
 from atc_py.ir.types import DType, Map, Optional, Tensor, Type
 from atc_py.ir.types import Sequence as SequenceType
 from atc_py.ops.base import Array, Infer, InferError, Op
-from atc_py.ops.build import KNOWN_LIMIT, Scope, lookup
+from atc_py.ops.build import KNOWN_LIMIT, Scope, known_value, lookup
 
 _CONSTANTS = (Blob, Splat, Derived, DimVec)
 _KINDS: Mapping[str, Any] = {
@@ -128,15 +128,19 @@ def _body(body: Graph, in_types: Sequence[Type | None], consts: Mapping[int, Arr
     values = {v: consts[i] for i, v in enumerate(body.inputs) if i in consts}
     types[ABSENT] = None
     for node in body.order():
+        if node.const is not None:
+            types[node.outputs[0]] = Tensor(node.const.dtype, node.const.shape)
+            if (known := known_value(node.const)) is not None:
+                values[node.outputs[0]] = known
         if node.op in STRUCTURAL:
             continue
         op = lookup(node.op, node.attrs)
         if op.bodies:
             raise InferError(f"{op.name} inside a fused task")
         arity(op, node.inputs, len(node.outputs))
-        known = {i: values[v] for i, v in enumerate(node.inputs) if v in values}
+        small = {i: values[v] for i, v in enumerate(node.inputs) if v in values}
         given = [types[v] for v in node.inputs]
-        types |= zip(node.outputs, _infer(op, attributes(op, node.attrs), given, len(node.outputs), known))
+        types |= zip(node.outputs, _infer(op, attributes(op, node.attrs), given, len(node.outputs), small))
     return [types[v] for v in body.outputs]
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from atc_py.ir.dims import floordiv, prod
-from atc_py.ir.types import Tensor
+from atc_py.ir.types import Format, Tensor
 from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Product, Result, Shape, declare
+from atc_py.ops.layouts import feature_maps
 from atc_py.ops.shapes import show
 from atc_py.ops.window import Window, ints, kernel_of, window
 
@@ -29,8 +30,9 @@ deform_conv = declare(
         "pads": Attr("ints", None),
         "strides": Attr("ints", None),
     },
-    flags=Flags(splittable=(0,)),
+    flags=Flags(splittable=(0,), cube=(0, 1)),
 )
+deform_conv.layout(feature_maps(0, needs=True, weights={1: Format.FRACTAL_Z}, groups="group"))
 
 
 def _resolve(n: Infer) -> tuple[Shape, Window] | None:

@@ -177,7 +177,7 @@ identity = declare(
     inputs="input",
     outputs="output",
     flags=Flags(alias=True, elementwise=True, fusible=True, recomputable=True, layout_agnostic=True,
-                keeps_zero=True, fp16_safe=True),
+                keeps_zero=True, fp16_safe=True, moves=True),
 )  # fmt: skip
 
 

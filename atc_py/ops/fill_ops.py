@@ -5,6 +5,7 @@ Range(2, N, 3)   has max(0, ceil((N - 2) / 3)) elements, known as a Dim before N
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil, isfinite
 from typing import Any
 
@@ -23,7 +24,6 @@ range_op = declare(
     inputs="start limit delta",
     outputs="output",
     attrs={"stash_type": Attr("int", 1)},
-    engine=Engine.AICPU,
     flags=MAKE,
     host_inputs=(0, 1, 2),
 )
@@ -68,12 +68,13 @@ def _(n: Infer) -> Result:
 
 
 def _range(start: Any, delta: Any, count: int, dtype: DType) -> Array:
-    if dtype.is_int:
-        return (np.int64(start) + np.arange(count, dtype=np.int64) * np.int64(delta)).astype(dtype.numpy)
-    wide: Any = np.float64 if dtype is DType.FLOAT64 else np.float32
-    steps: Array = np.arange(count).astype(wide)
-    steps = wide(start) + steps * wide(delta)
-    return steps.astype(dtype.numpy)
+    with np.errstate(all="ignore"):  # wraps, or becomes infinite
+        if dtype.is_int:
+            return (np.int64(start) + np.arange(count, dtype=np.int64) * np.int64(delta)).astype(dtype.numpy)
+        wide: Any = np.float64 if dtype is DType.FLOAT64 else np.float32
+        steps: Array = np.arange(count).astype(wide)
+        steps = wide(start) + steps * wide(delta)
+        return steps.astype(dtype.numpy)
 
 
 @range_op.value
@@ -98,7 +99,6 @@ constant_of_shape = declare(
     inputs="input",
     outputs="output",
     attrs={"value": Attr("tensor", None)},
-    engine=Engine.AICPU,
     flags=MAKE,
     host_inputs=(0,),
 )
@@ -139,7 +139,7 @@ eye_like = declare(
     inputs="input",
     outputs="output",
     attrs={"dtype": Attr("dtype", None), "k": Attr("int", 0)},
-    flags=MAKE,
+    flags=replace(MAKE, type_only=True),
 )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from atc_py.ir.dims import prod
 from atc_py.ir.types import DType, Tensor
 from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Result, declare
+from atc_py.ops.layouts import feature_maps
 from atc_py.ops.shapes import show
 
 grid_sample = declare(
@@ -29,6 +30,7 @@ grid_sample = declare(
     },
     flags=Flags(splittable=(0, 1)),
 )
+grid_sample.layout(feature_maps(0))
 affine_grid = declare(
     "AffineGrid",
     inputs="theta size",

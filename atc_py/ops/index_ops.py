@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from atc_py.ir.dims import Size, prod
+from atc_py.ops import tiles_moves
 from atc_py.ops.base import Array, Attr, Call, Cost, Engine, Flags, Infer, InferError, Result, declare
 from atc_py.ops.move_costs import picked
 from atc_py.ops.shape_values import boxed, known, plain, tidy
 from atc_py.ops.shapes import axis, show
 
-PICK = Flags(recomputable=True, fp16_safe=True)
+PICK = Flags(recomputable=True, fp16_safe=True, moves=True)
 
 
 def checked(indices: Array, d: int, op: str) -> Array:
@@ -43,6 +44,9 @@ gather = declare(
     attrs={"axis": Attr("int", 0)},
     flags=PICK,
 )
+
+
+gather.tile(tiles_moves.gathered)
 
 
 @gather.infer

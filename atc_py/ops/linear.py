@@ -10,11 +10,15 @@ import numpy as np
 
 from atc_py.ir.dims import Size, prod
 from atc_py.ir.types import Tensor
+from atc_py.ops import tiles_cube
 from atc_py.ops.base import REQUIRED, Array, Attr, Call, Cost, Flags, Infer, InferError, Product, Result, Shape, declare
+from atc_py.ops.layouts import right_operand
 from atc_py.ops.linear_impl import add_scaled, compute_dtype, matmul
 from atc_py.ops.shapes import assume, broadcast, show
 
-matmul_op = declare("MatMul", inputs="A B", outputs="Y", flags=Flags(fusible=True, fp16_safe=True, splittable=(-2, -1)))
+matmul_op = declare(
+    "MatMul", inputs="A B", outputs="Y", flags=Flags(fusible=True, fp16_safe=True, splittable=(-2, -1), cube=(0, 1))
+)
 gemm = declare(
     "Gemm",
     inputs="A B C?",
@@ -25,10 +29,16 @@ gemm = declare(
         "transA": Attr("int", 0),
         "transB": Attr("int", 0),
     },
-    flags=Flags(fusible=True, fp16_safe=True, splittable=(0, 1)),
+    flags=Flags(fusible=True, fp16_safe=True, splittable=(0, 1), cube=(0, 1)),
 )
+matmul_op.layout(right_operand(1))
+gemm.layout(right_operand(1))
 einsum = declare(
-    "Einsum", inputs="Inputs*", outputs="Output", attrs={"equation": Attr("str", REQUIRED)}, flags=Flags(fp16_safe=True)
+    "Einsum",
+    inputs="Inputs*",
+    outputs="Output",
+    attrs={"equation": Attr("str", REQUIRED)},
+    flags=Flags(fp16_safe=True, cube=(0, 1)),
 )
 det = declare("Det", inputs="X", outputs="Y", flags=Flags())
 
@@ -51,6 +61,9 @@ def matmul_result(a: Shape | None, b: Shape | None) -> Shape | None:
     batch = broadcast(a[:-2], b[:-2])
     assert batch is not None
     return (*batch, *(a[-2:-1] if len(a) > 1 else ()), *(b[-1:] if len(b) > 1 else ()))
+
+
+matmul_op.tile(tiles_cube.product)
 
 
 @matmul_op.infer
@@ -98,6 +111,9 @@ def _gemm_sizes(n: Infer) -> tuple[Size, Size, Size] | None:
     if not _same(inner, other):
         n.fail(f"the inner sizes of {show(a)} and {show(b)} differ: {inner} and {other}", "check transA and transB")
     return rows, columns, inner
+
+
+gemm.tile(tiles_cube.gemm)
 
 
 @gemm.infer

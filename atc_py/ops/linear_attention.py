@@ -34,7 +34,7 @@ attention = declare(
     inputs="query key value past_state? decay? beta?",
     outputs="output present_state?",
     attrs=ATTRS,
-    flags=Flags(splittable=(0,)),
+    flags=Flags(splittable=(0,), cube=(0, 1, 2)),
 )
 
 

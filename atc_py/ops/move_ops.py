@@ -1,4 +1,9 @@
-"""`TensorMove`: an explicit copy (GE's name), where two values must not share bytes."""
+"""`TensorMove`: an explicit copy (GE's name), where two values must not share bytes, or where engines meet.
+
+    a: aicpu ─ TensorMove(to="aicore") ─ b: aicore        what AI CPU has made, copied to where AI Core reads it
+
+The movers of AI Core make the copy, whichever engines it lies between.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from atc_py.ops.base import Array, Call, Flags, Infer, Result, declare
+from atc_py.ops.base import Array, Attr, Call, Flags, Infer, Result, declare
 
 tensor_move = declare(
     "TensorMove",
     inputs="X",
     outputs="Y",
-    flags=Flags(elementwise=True, layout_agnostic=True, fp16_safe=True, keeps_zero=True),
+    attrs={"to": Attr("str", "")},
+    flags=Flags(elementwise=True, layout_agnostic=True, fp16_safe=True, keeps_zero=True, moves=True),
 )
 
 

@@ -50,7 +50,7 @@ attention = declare(
         "softcap": Attr("float", 0.0),
         "v_quant_type": Attr("str", "NONE"),
     },
-    flags=Flags(fp16_safe=True, splittable=(0,)),
+    flags=Flags(fp16_safe=True, splittable=(0,), cube=(0, 1, 2)),
     host_inputs=(6,),
 )
 

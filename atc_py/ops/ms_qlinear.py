@@ -20,8 +20,10 @@ from typing import Any
 import numpy as np
 
 from atc_py.ir.types import DType, Tensor
+from atc_py.ops import tiles_moves
 from atc_py.ops.base import Array, Attr, Call, Flags, Infer, Op, Result, declare
 from atc_py.ops.elementwise_base import BLOCK, check_dtype, check_same_dtype, fitting, joined, vector_cost
+from atc_py.ops.layouts import joins
 from atc_py.ops.quant import limits
 from atc_py.ops.shapes import axis as checked_axis
 from atc_py.ops.shapes import show
@@ -244,6 +246,10 @@ concat = declare(
     attrs={"axis": Attr("int")},
     flags=Flags(recomputable=True),
 )
+concat.layout(joins(2, 3))
+
+
+concat.tile(tiles_moves.concatenated_quantized)
 
 
 @concat.infer

@@ -8,15 +8,17 @@ Sums are exact integers; the mean times x_scale / y_scale is rounded to the near
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from atc_py.ir.dims import prod
-from atc_py.ir.types import DType, Tensor
-from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Product, Result, Shape, declare
+from atc_py.ir.types import DType, Tensor, Type
+from atc_py.ops import tiles_cube
+from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Layout, Product, Result, Shape, declare
 from atc_py.ops.elementwise_base import check_dtype, fitting
+from atc_py.ops.layouts import feature_maps
 from atc_py.ops.ms_qlinear import BYTES, check_parameters, check_scale, quantized, scalar
 from atc_py.ops.pool import POOL_ATTRS
 from atc_py.ops.pool_impl import counts, reduce
@@ -46,6 +48,15 @@ average_pool = declare(
     },
     flags=_FLAGS,
 )
+
+global_pool.tile(tiles_cube.pooling_global)
+average_pool.tile(tiles_cube.pooling)
+
+
+@global_pool.layout
+@average_pool.layout
+def _(n: Infer, outs: Sequence[Type]) -> Layout | None:
+    return None if n.attrs["channels_last"] else feature_maps(0)(n, outs)
 
 
 def _first(shape: Shape, attrs: Mapping[str, Any]) -> Shape:
@@ -149,6 +160,9 @@ def _sizes(n: Infer) -> tuple[Any, Any, Any] | None:
     if type(inner) is int and type(other) is int and inner != other:
         n.fail(f"the inner sizes of {show(a)} and {show(b)} differ: {inner} and {other}", "check transA and transB")
     return rows, columns, inner
+
+
+gemm.tile(tiles_cube.gemm_quantized)
 
 
 @gemm.infer

@@ -13,21 +13,23 @@ import numpy as np
 
 from atc_py.ir.dims import Size, floordiv, prod
 from atc_py.ir.types import DType, Tensor
+from atc_py.ops import tiles_rows
 from atc_py.ops.base import REQUIRED, Array, Attr, Call, Cost, Flags, Infer, Op, Result, Shape, declare
+from atc_py.ops.layouts import feature_maps
 from atc_py.ops.shapes import axes as axes_of
 from atc_py.ops.shapes import axis as axis_of
 
 EPSILON = Attr("float", 1e-5)
 STASH = Attr("int", 1)
-_BY_CHANNEL = Flags(splittable=(0, 1))
-_BY_BATCH = Flags(splittable=(0,))
+_BY_CHANNEL = Flags(splittable=(0, 1), fp16_safe=True)
+_BY_BATCH = Flags(splittable=(0,), fp16_safe=True)
 
 batch_norm = declare(
     "BatchNormalization",
     inputs="X scale B input_mean input_var",
     outputs="Y running_mean? running_var?",
     attrs={"epsilon": EPSILON, "momentum": Attr("float", 0.9), "training_mode": Attr("int", 0)},
-    flags=Flags(fusible=True, recomputable=True, splittable=(0, 1), fp16_safe=True),
+    flags=Flags(fusible=True, recomputable=True, splittable=(0, 1), fp16_safe=True, wide_inputs=(1, 2, 3, 4)),
 )
 instance_norm = declare(
     "InstanceNormalization", inputs="input scale B", outputs="output", attrs={"epsilon": EPSILON}, flags=_BY_CHANNEL
@@ -37,7 +39,7 @@ layer_norm = declare(
     inputs="X Scale B?",
     outputs="Y Mean? InvStdDev?",
     attrs={"axis": Attr("int", -1), "epsilon": EPSILON, "stash_type": STASH},
-    flags=Flags(),
+    flags=Flags(fp16_safe=True),
 )
 group_norm = declare(
     "GroupNormalization",
@@ -51,7 +53,7 @@ rms_norm = declare(
     inputs="X scale",
     outputs="Y",
     attrs={"axis": Attr("int", -1), "epsilon": EPSILON, "stash_type": STASH},
-    flags=Flags(),
+    flags=Flags(fp16_safe=True),
 )
 lrn = declare(
     "LRN",
@@ -65,15 +67,21 @@ lrn = declare(
     },
     flags=_BY_BATCH,
 )
+for _op in (batch_norm, instance_norm, lrn):
+    _op.layout(feature_maps(0))
 mean_variance_norm = declare(
-    "MeanVarianceNormalization", inputs="X", outputs="Y", attrs={"axes": Attr("ints", (0, 2, 3))}, flags=Flags()
+    "MeanVarianceNormalization",
+    inputs="X",
+    outputs="Y",
+    attrs={"axes": Attr("ints", (0, 2, 3))},
+    flags=Flags(fp16_safe=True),
 )
 lp_norm = declare(
     "LpNormalization",
     inputs="input",
     outputs="output",
     attrs={"axis": Attr("int", -1), "p": Attr("int", 2)},
-    flags=Flags(keeps_zero=True),
+    flags=Flags(keeps_zero=True, fp16_safe=True),
 )
 
 
@@ -124,6 +132,9 @@ def _check_channels(n: Infer, inputs: Sequence[int]) -> None:
         v = n.shape(i)
         if v is not None and (len(v) != 1 or (type(v[0]) is int and type(x[1]) is int and v[0] != x[1])):
             n.fail(f"input {i} has shape {[str(d) for d in v]}; expected [{x[1]}], one entry a channel")
+
+
+batch_norm.tile(tiles_rows.batch_norm)
 
 
 @batch_norm.infer
@@ -187,6 +198,9 @@ def _train(call: Call, x: Array, scale: Array, bias: Array, mean: Array, var: Ar
     return (_finish(y, work), *running)[:outputs]
 
 
+instance_norm.tile(tiles_rows.channels_second)
+
+
 @instance_norm.infer
 def _(n: Infer) -> Result:
     _check_channels(n, (1, 2))
@@ -202,6 +216,9 @@ def _(call: Call, x: Array, scale: Array, bias: Array) -> Array:
         np.multiply(work, inverse * _by_channel(scale, x.ndim, wide), out=work)
         np.add(work, _by_channel(bias, x.ndim, wide), out=work)
         return _finish(y, work)
+
+
+group_norm.tile(tiles_rows.group_norm)
 
 
 @group_norm.infer
@@ -238,6 +255,9 @@ def _stash(n: Infer) -> DType:
     return _STASH[n.attrs["stash_type"]]
 
 
+layer_norm.tile(tiles_rows.from_axis)
+
+
 @layer_norm.infer
 def _(n: Infer) -> Result:
     x, stash = n.shape(0), _stash(n)
@@ -267,6 +287,9 @@ def _(call: Call, x: Array, scale: Array, bias: Array | None = None) -> Any:
         return (y, mean.astype(stash), inverse.astype(stash))[:outputs]
 
 
+rms_norm.tile(tiles_rows.from_axis)
+
+
 @rms_norm.infer
 def _(n: Infer) -> Result:
     x = n.shape(0)
@@ -286,6 +309,9 @@ def _(call: Call, x: Array, scale: Array) -> Array:
         np.multiply(work, inverse, out=work)
         np.multiply(work, scale, out=work, casting="unsafe")
         return _finish(y, work)
+
+
+lrn.tile(tiles_rows.second_axis)
 
 
 @lrn.infer
@@ -325,6 +351,9 @@ def _(call: Call, x: Array) -> Array:
         return _finish(y, work)
 
 
+mean_variance_norm.tile(tiles_rows.by_axes)
+
+
 @mean_variance_norm.infer
 def _(n: Infer) -> Result:
     x = n.shape(0)
@@ -345,6 +374,9 @@ def _(call: Call, x: Array) -> Array:
         deviation = np.sqrt(np.add.reduce(square, axis=axes, keepdims=True) / count)
         np.divide(work, deviation + wide.type(1e-9), out=work)
         return _finish(y, work)
+
+
+lp_norm.tile(tiles_rows.by_axis)
 
 
 @lp_norm.infer

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from atc_py.ir.dims import prod
+from atc_py.ops import tiles_rows
 from atc_py.ops.base import REQUIRED, Array, Attr, Call, Cost, Flags, Infer, Result, declare
 from atc_py.ops.shapes import axes as axes_of
 
@@ -18,8 +19,11 @@ l2_normalize = declare(
     inputs="x",
     outputs="y",
     attrs={"axis": Attr("ints", REQUIRED), "eps": Attr("float", 1e-4)},
-    flags=Flags(keeps_zero=True),
+    flags=Flags(keeps_zero=True, fp16_safe=True),
 )
+
+
+l2_normalize.tile(tiles_rows.by_axis)
 
 
 @l2_normalize.infer

@@ -12,7 +12,9 @@ import numpy as np
 
 from atc_py.ir.dims import prod
 from atc_py.ir.types import DType, Tensor
+from atc_py.ops import tiles_cube
 from atc_py.ops.base import REQUIRED, Array, Attr, Call, Cost, Flags, Infer, Op, Result, Shape, declare
+from atc_py.ops.layouts import feature_maps
 from atc_py.ops.pool_impl import accumulator, counts, lowest, maximum_indices, reduce
 from atc_py.ops.shapes import concrete
 from atc_py.ops.window import WINDOW_ATTRS, Window, ints, per_axis, positive, window
@@ -30,6 +32,10 @@ lp_pool = declare("LpPool", inputs="X", outputs="Y", attrs={**POOL_ATTRS, "p": A
 global_max_pool = declare("GlobalMaxPool", inputs="X", outputs="Y", flags=_FLAGS)
 global_average_pool = declare("GlobalAveragePool", inputs="X", outputs="Y", flags=_FLAGS)
 global_lp_pool = declare("GlobalLpPool", inputs="X", outputs="Y", attrs={"p": Attr("int", 2)}, flags=_FLAGS)
+for _op in (max_pool, average_pool, lp_pool):
+    _op.tile(tiles_cube.pooling)
+for _op in (global_max_pool, global_average_pool, global_lp_pool):
+    _op.tile(tiles_cube.pooling_global)
 max_unpool = declare(
     "MaxUnpool",
     inputs="X I output_shape?",
@@ -38,6 +44,11 @@ max_unpool = declare(
     flags=Flags(splittable=(0, 1), fp16_safe=True),
     host_inputs=(2,),
 )
+max_pool.layout(feature_maps(0, needs=True, outputs=1))  # indices count the elements of a plain map
+average_pool.layout(feature_maps(0, needs=True))
+lp_pool.layout(feature_maps(0, needs=True))
+for _op in (global_max_pool, global_average_pool, global_lp_pool):
+    _op.layout(feature_maps(0))
 
 
 def _window(n: Infer) -> tuple[Shape, Window] | None:

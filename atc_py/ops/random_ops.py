@@ -17,6 +17,7 @@ from atc_py.ops.base import Array, Attr, Call, Engine, Flags, Infer, InferError,
 from atc_py.ops.shapes import show
 
 DRAWS = Flags(random=True, deterministic=True)
+LIKE_DRAWS = Flags(random=True, deterministic=True, type_only=True)
 SEED = {"seed": Attr("float", None)}
 NORMAL = {"mean": Attr("float", 0.0), "scale": Attr("float", 1.0), **SEED}
 UNIFORM = {"low": Attr("float", 0.0), "high": Attr("float", 1.0), **SEED}
@@ -24,14 +25,14 @@ MAKE = {"shape": Attr("ints"), "dtype": Attr("dtype", DType.FLOAT32)}
 LIKE = {"dtype": Attr("dtype", None)}
 
 
-def _random(name: str, attrs: dict[str, Attr], inputs: str = "input") -> Op:
-    return declare(name, inputs=inputs, outputs="output", attrs=attrs, flags=DRAWS, engine=Engine.AICPU)
+def _random(name: str, attrs: dict[str, Attr], inputs: str = "input", flags: Flags = DRAWS) -> Op:
+    return declare(name, inputs=inputs, outputs="output", attrs=attrs, flags=flags, engine=Engine.AICPU)
 
 
 random_normal = _random("RandomNormal", {**MAKE, **NORMAL}, "")
 random_uniform = _random("RandomUniform", {**MAKE, **UNIFORM}, "")
-random_normal_like = _random("RandomNormalLike", {**LIKE, **NORMAL})
-random_uniform_like = _random("RandomUniformLike", {**LIKE, **UNIFORM})
+random_normal_like = _random("RandomNormalLike", {**LIKE, **NORMAL}, flags=LIKE_DRAWS)
+random_uniform_like = _random("RandomUniformLike", {**LIKE, **UNIFORM}, flags=LIKE_DRAWS)
 bernoulli = _random("Bernoulli", {**LIKE, **SEED})
 
 

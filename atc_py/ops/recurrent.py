@@ -35,7 +35,7 @@ _ATTRS: Mapping[str, Attr] = {
 LSTM_ATTRS: Mapping[str, Attr] = {**_ATTRS, "input_forget": Attr("int", 0)}
 _DIRECTIONS: Mapping[str, tuple[bool, ...]] = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 """Direction → whether each of its parts runs in reverse."""
-_FLAGS = Flags(fp16_safe=True)
+_FLAGS = Flags(fp16_safe=True, cube=(0, 1, 2))
 
 rnn_op = declare("RNN", inputs="X W R B? sequence_lens? initial_h?", outputs="Y? Y_h?", attrs=_ATTRS, flags=_FLAGS)
 gru_op = declare(

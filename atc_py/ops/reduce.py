@@ -24,9 +24,11 @@ import numpy as np
 from atc_py.ir.dims import DimOverflow
 from atc_py.ir.types import DType, Tensor
 from atc_py.ops import elementwise_values as values
+from atc_py.ops import tiles_rows
 from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Op, Result, declare, elements
 from atc_py.ops.cast_convert import to_integer
 from atc_py.ops.elementwise_base import FLOATS, NUMBERS, check_dtype, fitting, vector_cost
+from atc_py.ops.layouts import reduces
 from atc_py.ops.shapes import axes as checked_axes
 from atc_py.ops.shapes import axis as checked_axis
 from atc_py.ops.shapes import concrete, reduced
@@ -250,6 +252,8 @@ def _declare(line: Reduction) -> Op:
     op.value(lambda n: _reduce_value(op, line, n))
     op.kernel(lambda call, x, axes=None: _run(call, line, x, axes))
     op.cost(lambda n: _reduction_cost(n, line))
+    op.tile(tiles_rows.reduction)
+    op.layout(reduces)
     return op
 
 
@@ -271,6 +275,7 @@ def _declare_arg(name: str, pick: Any) -> Op:
         flags=Flags(fp16_safe=True),
     )
     op.cost(vector_cost(2))
+    op.tile(tiles_rows.arg_reduction)
 
     @op.infer
     def infer(n: Infer) -> Result:
@@ -310,6 +315,7 @@ def _declare_cumulative(name: str, ufunc: Any, neutral: int) -> Op:
         host_inputs=(1,),
     )
     op.cost(lambda n: vector_cost(2)(Infer(n.types[:1], n.attrs)))
+    op.tile(tiles_rows.by_axis_input)
 
     @op.infer
     def infer(n: Infer) -> Result:

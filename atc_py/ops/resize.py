@@ -10,6 +10,7 @@ import numpy as np
 from atc_py.ir.dims import Dim, Size, prod
 from atc_py.ir.types import DType, Tensor
 from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, InferError, Result, Shape, declare
+from atc_py.ops.layouts import feature_maps
 from atc_py.ops.resize_impl import COORDINATES, NEAREST, POLICIES, AxisPlan, apply, by_policy, output_size, plan
 from atc_py.ops.shapes import axes as axes_of
 
@@ -31,6 +32,7 @@ resize = declare(
     flags=Flags(splittable=(0, 1), fp16_safe=True),
     host_inputs=(1, 2, 3),
 )
+resize.layout(feature_maps(0, needs=True))
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "mode": ("nearest", "linear", "cubic"),

@@ -14,6 +14,7 @@ import numpy as np
 from atc_py.ir.dims import prod
 from atc_py.ir.types import Tensor
 from atc_py.ops.base import REQUIRED, Array, Attr, Call, Cost, Flags, Infer, Result, declare
+from atc_py.ops.layouts import feature_maps
 
 roi_align = declare(
     "RoiAlign",
@@ -27,7 +28,7 @@ roi_align = declare(
         "sampling_ratio": Attr("int", 0),
         "spatial_scale": Attr("float", 1.0),
     },
-    flags=Flags(splittable=(0, 1), fp16_safe=True),
+    flags=Flags(splittable=(0, 1), fp16_safe=True, wide_inputs=(1,)),
 )
 
 max_roi_pool = declare(
@@ -35,8 +36,10 @@ max_roi_pool = declare(
     inputs="X rois",
     outputs="Y",
     attrs={"pooled_shape": Attr("ints", REQUIRED), "spatial_scale": Attr("float", 1.0)},
-    flags=Flags(splittable=(0, 1), fp16_safe=True),
+    flags=Flags(splittable=(0, 1), fp16_safe=True, wide_inputs=(1,)),
 )
+roi_align.layout(feature_maps(0, needs=True))
+max_roi_pool.layout(feature_maps(0, needs=True))
 
 
 def _regions(n: Infer, height: int, width: int, columns: int) -> Tensor:

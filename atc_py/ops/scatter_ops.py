@@ -37,8 +37,8 @@ def _written(x: Array, at: tuple[Any, ...], updates: Array, reduction: str, out:
     wide: Any = None
     if x.dtype.itemsize < 4 and x.dtype.kind not in "iub":
         wide = np.float32  # 16-bit floats are summed in float32
-    total = out if wide is None else out.astype(wide)
     with np.errstate(all="ignore"):
+        total = out if wide is None else out.astype(wide)
         REDUCTIONS[reduction].at(total, at, updates if wide is None else updates.astype(wide))
         if total is not out:
             out[...] = total.astype(out.dtype)

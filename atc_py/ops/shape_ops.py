@@ -16,7 +16,8 @@ import numpy as np
 
 from atc_py.ir.dims import Dim, Size, prod
 from atc_py.ir.types import DType, Tensor
-from atc_py.ops.base import Array, Attr, Call, Engine, Flags, Infer, InferError, Result, Shape, declare
+from atc_py.ops import tiles_moves
+from atc_py.ops.base import Array, Attr, Call, Cost, Engine, Flags, Infer, InferError, Result, Shape, declare
 from atc_py.ops.shape_values import (
     fresh_shape,
     inferred_target,
@@ -30,15 +31,17 @@ from atc_py.ops.shape_values import (
 )
 from atc_py.ops.shapes import axes, broadcast, concrete, show
 
-VIEW = Flags(alias=True, recomputable=True, fp16_safe=True)
+VIEW = Flags(alias=True, recomputable=True, fp16_safe=True, moves=True)
 
 shape_op = declare(
     "Shape",
     inputs="data",
     outputs="shape",
     attrs={"start": Attr("int", 0), "end": Attr("int", None)},
+    flags=Flags(type_only=True),
     engine=Engine.HOST,
 )
+shape_op.cost(lambda n: Cost())  # the host reads what it has: no element of the tensor is looked at
 
 
 @shape_op.infer
@@ -60,7 +63,8 @@ def _(call: Call, x: Array) -> Array:
     return np.array(np.shape(x)[call.attrs["start"] : call.attrs["end"]], dtype=np.int64)
 
 
-size_op = declare("Size", inputs="data", outputs="size", engine=Engine.HOST)
+size_op = declare("Size", inputs="data", outputs="size", flags=Flags(type_only=True), engine=Engine.HOST)
+size_op.cost(lambda n: Cost())
 
 
 @size_op.infer
@@ -101,6 +105,9 @@ def _reshape_shape(n: Infer) -> Shape | None:
     return None if out is None else tuple(n.fresh(f"dim{i}") if d is None else d for i, d in enumerate(out))
 
 
+reshape.tile(tiles_moves.reshaped)
+
+
 @reshape.infer
 def _(n: Infer) -> Result:
     return n.tensor(0).with_shape(_reshape_shape(n))
@@ -129,6 +136,9 @@ def _flat(dims: Sequence[Size], at: int) -> tuple[Size, Size]:
         raise InferError(f"axis {at} is outside [{-rank}, {rank}] for a tensor of rank {rank}")
     at = at + rank if at < 0 else at
     return prod(tuple(dims[:at])), prod(tuple(dims[at:]))
+
+
+flatten.tile(tiles_moves.viewed)
 
 
 @flatten.infer
@@ -163,6 +173,9 @@ def _squeezed(dims: Shape, gone: Sequence[int]) -> Shape:
         if type(dims[i]) is int and dims[i] != 1:
             raise InferError(f"axis {i} of shape {show(dims)} cannot be squeezed: its size is {dims[i]}, not 1")
     return tuple(d for i, d in enumerate(dims) if i not in gone)
+
+
+squeeze.tile(tiles_moves.squeezed)
 
 
 @squeeze.infer
@@ -203,6 +216,9 @@ def _unsqueezed(dims: Sequence[Any], where: Sequence[int]) -> tuple[Any, ...]:
     return tuple(1 if i in new else next(rest) for i in range(rank))
 
 
+unsqueeze.tile(tiles_moves.viewed)
+
+
 @unsqueeze.infer
 def _(n: Infer) -> Result:
     data, where = n.tensor(0), concrete(n, 1)
@@ -229,7 +245,7 @@ expand = declare(
     "Expand",
     inputs="input shape",
     outputs="output",
-    flags=Flags(recomputable=True, fp16_safe=True),
+    flags=Flags(recomputable=True, fp16_safe=True, moves=True),
     host_inputs=(1,),
 )
 
@@ -240,6 +256,9 @@ def _expanded(n: Infer) -> Shape | None:
         return broadcast(data, tuple(target))
     count = length(n, 1)
     return fresh_shape(n, None if data is None or count is None else max(len(data), count), "dim")
+
+
+expand.tile(tiles_moves.expanded)
 
 
 @expand.infer
@@ -256,14 +275,22 @@ def _(n: Infer) -> Array | None:
 
 @expand.kernel
 def _(call: Call, x: Array, shape: Array) -> Array:
-    return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape.reshape(-1).tolist())))
+    wanted, out = tuple(shape.reshape(-1).tolist()), call.out(0)
+    if out is not None and out.shape == wanted and out.dtype == x.dtype:
+        np.copyto(out, x)
+        return out
+    rank = max(x.ndim, len(wanted))
+    sizes = zip((1,) * (rank - x.ndim) + x.shape, (1,) * (rank - len(wanted)) + wanted, strict=True)
+    y = np.empty([have if want == 1 else want for have, want in sizes], x.dtype)
+    np.copyto(y, x)  # raises where a size is neither 1 nor the wanted one
+    return y
 
 
 tile = declare(
     "Tile",
     inputs="input repeats",
     outputs="output",
-    flags=Flags(recomputable=True, fp16_safe=True),
+    flags=Flags(recomputable=True, fp16_safe=True, moves=True),
     host_inputs=(1,),
 )
 

@@ -56,15 +56,20 @@ def assumptions() -> Iterator[list[Assumption]]:
 
 def broadcast(*shapes: Shape | None) -> Shape | None:
     """The multidirectional broadcast of the shapes (ONNX, Broadcasting.md); None when a rank is unknown."""
-    if any(s is None for s in shapes):
-        return None
     known = [s for s in shapes if s is not None]
-    rank = max((len(s) for s in known), default=0)
+    if len(known) < len(shapes):
+        return None
+    longest = max(known, key=len, default=())
+    if all([s == longest or not s for s in known]):  # so it is mostly; a scalar has no dims
+        return longest
+    rank = len(longest)
     padded = [(1,) * (rank - len(s)) + s for s in known]
-    return tuple(_broadcast_dim([s[i] for s in padded], known) for i in range(rank))
+    return tuple([_broadcast_dim(dims, known) for dims in zip(*padded)])
 
 
 def _broadcast_dim(dims: Sequence[Size], shapes: Sequence[Shape]) -> Size:
+    if all([type(d) is int for d in dims]) and len(set(dims)) == 1:
+        return dims[0]
     fixed = {d for d in dims if type(d) is int and d != 1}
     if len(fixed) > 1:
         raise InferError(f"shapes {' and '.join(show(s) for s in shapes)} do not broadcast")

@@ -24,6 +24,7 @@ from atc_py.ops.base import (
     Flags,
     Infer,
     InferError,
+    Product,
     Result,
     declare,
     elements,
@@ -36,7 +37,6 @@ dft = declare(
     inputs="input dft_length? axis?",
     outputs="output",
     attrs={"inverse": Attr("int", 0), "onesided": Attr("int", 0)},
-    engine=Engine.AICPU,
     host_inputs=(1, 2),
 )
 
@@ -116,7 +116,7 @@ stft = declare(
     inputs="signal frame_step window? frame_length?",
     outputs="output",
     attrs={"onesided": Attr("int", 1)},
-    engine=Engine.AICPU,
+    flags=Flags(cube=(0,)),
     host_inputs=(1, 3),
 )
 
@@ -140,6 +140,22 @@ def _(n: Infer) -> Result:
         frames = (samples - length) // step + 1
     bins = length // 2 + 1 if n.attrs["onesided"] else length
     return signal.with_shape((signal.shape[0], frames, bins, 2))
+
+
+@stft.cost
+def _(n: Infer) -> Cost:
+    """Each frame is multiplied with the window's sines and cosines: [frames, length] × [length, 2 bins]."""
+    try:
+        out = stft.infer_fn(n) if stft.infer_fn is not None else None
+    except InferError:
+        return Cost()
+    if not isinstance(out, Tensor) or out.shape is None or n.shape(0) is None:
+        return Cost()
+    batch, frames, bins, parts = out.shape
+    length = bins * 2 - 2 if n.attrs["onesided"] else bins
+    signal = n.shape(0) or ()
+    real = signal[-1] if len(signal) == 3 else 1
+    return Cost(products=(Product(batch * frames, length * real, bins * parts),))
 
 
 @stft.kernel

@@ -14,7 +14,9 @@ import numpy as np
 
 from atc_py.ir.dims import Size, ceildiv, dmax, dmin
 from atc_py.ir.types import DType
+from atc_py.ops import tiles_moves
 from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, InferError, Result, Shape, declare
+from atc_py.ops.layouts import pads, slices
 from atc_py.ops.move_costs import cut_out
 from atc_py.ops.shape_values import FAR, fresh_shape, known, negative, nonnegative, small, tidy
 from atc_py.ops.shapes import axes, concrete, show
@@ -23,9 +25,10 @@ slice_op = declare(
     "Slice",
     inputs="data starts ends axes? steps?",
     outputs="output",
-    flags=Flags(recomputable=True, fp16_safe=True),
+    flags=Flags(recomputable=True, fp16_safe=True, moves=True),
     host_inputs=(1, 2, 3, 4),
 )
+slice_op.layout(slices)
 
 
 def _bound(at: Any, d: Size, low: int, high: Size) -> Size | None:
@@ -79,6 +82,9 @@ def _slice_shape(n: Infer) -> Shape | None:
             size = sliced_dim(data[at], starts[i], ends[i], steps[i])
         out[at] = n.fresh(f"dim{at}") if size is None else size
     return tuple(out)
+
+
+slice_op.tile(tiles_moves.sliced)
 
 
 @slice_op.infer
@@ -137,9 +143,11 @@ pad = declare(
     inputs="data pads constant_value? axes?",
     outputs="output",
     attrs={"mode": Attr("str", "constant")},
-    flags=Flags(recomputable=True, fp16_safe=True),
+    flags=Flags(recomputable=True, fp16_safe=True, moves=True),
     host_inputs=(1, 3),
 )
+pad.layout(pads)
+pad.tile(tiles_moves.padded)
 
 
 def _pairs(pads: Sequence[Any], where: Sequence[int] | None, rank: int) -> list[tuple[Any, Any]]:

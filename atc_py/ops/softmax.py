@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from atc_py.ir import dims
+from atc_py.ops import tiles_rows
 from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Op, Result, declare
 from atc_py.ops.elementwise_base import FLOATS, check_dtype, fitting, wide
 from atc_py.ops.shapes import axis as checked_axis
@@ -115,6 +116,8 @@ _FLAGS = Flags(deterministic=True, inplace=(0,), fp16_safe=True)
 
 def _declare(name: str, cost: int) -> Op:
     op = declare(name, inputs="input", outputs="output", attrs={"axis": Attr("int", -1)}, flags=_FLAGS)
+
+    op.tile(tiles_rows.by_axis)
 
     @op.cost
     def work(n: Infer) -> Cost:

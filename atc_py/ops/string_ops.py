@@ -115,14 +115,21 @@ def _(n: Infer) -> Result:
     return x.with_shape((*x.shape[:-1], n.fresh("kept")))
 
 
+@normalizer.prepare
+def _stopwords(call: Call) -> frozenset[str]:
+    words = call.attrs["stopwords"] or ()
+    return frozenset(words if call.attrs["is_case_sensitive"] else (w.lower() for w in words))
+
+
 @normalizer.kernel
 def _(call: Call, x: Array) -> Array:
-    stop = set(call.attrs["stopwords"] or ())
+    stop: frozenset[str] = _stopwords(call) if call.state is None else call.state
     sensitive, change = bool(call.attrs["is_case_sensitive"]), CASES[call.attrs["case_change_action"]]
-    if not sensitive:
-        stop = {word.lower() for word in stop}
-    words = [text(item) for item in x.reshape(-1)]
-    kept = [change(w) for w in words if (w if sensitive else w.lower()) not in stop]
+    kept = [text(item) for item in x.reshape(-1).tolist()]
+    if stop:
+        kept = [w for w in kept if (w if sensitive else w.lower()) not in stop]
+    if change is not str:
+        kept = [change(w) for w in kept]
     out = np.empty(max(len(kept), 1), dtype=object)
     out[:] = kept or [""]
     return out if x.ndim == 1 else out.reshape(1, -1)

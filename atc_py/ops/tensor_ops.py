@@ -7,6 +7,7 @@ Split(x: [N, H], num_outputs=2, axis=0)   ->  [ceil(N/2), H], [N - ceil(N/2), H]
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from math import prod as int_prod
 from typing import Any
@@ -15,12 +16,14 @@ import numpy as np
 
 from atc_py.ir.dims import Dim, Size, ceildiv, dmax, dmin, prod
 from atc_py.ir.types import Tensor
+from atc_py.ops import tiles_moves
 from atc_py.ops.base import Array, Attr, Call, Cost, Engine, Flags, Infer, InferError, Result, Shape, declare
+from atc_py.ops.layouts import feature_maps, joins, splits
 from atc_py.ops.move_costs import joined_along, transposed
 from atc_py.ops.shape_values import fresh_shape, known, length, plain, same_memory, tidy
 from atc_py.ops.shapes import assume, axes, axis, concrete, show
 
-MOVE = Flags(recomputable=True, fp16_safe=True)
+MOVE = Flags(recomputable=True, fp16_safe=True, moves=True)
 
 transpose = declare("Transpose", inputs="data", outputs="transposed", attrs={"perm": Attr("ints", None)}, flags=MOVE)
 
@@ -32,6 +35,9 @@ def _perm(attrs: Any, rank: int) -> list[int]:
     if len(perm) != rank:
         raise InferError(f"perm {list(perm)} has {len(perm)} axes, but the input has rank {rank}")
     return axes(perm, rank)
+
+
+transpose.tile(tiles_moves.transposed)
 
 
 @transpose.infer
@@ -64,8 +70,9 @@ concat = declare(
     inputs="inputs*",
     outputs="concat_result",
     attrs={"axis": Attr("int")},
-    flags=MOVE,
+    flags=replace(MOVE, joins=True),
 )
+concat.layout(joins())
 
 
 def joined(shapes: Sequence[Shape], at: int) -> Shape:
@@ -87,6 +94,9 @@ def joined(shapes: Sequence[Shape], at: int) -> Shape:
         for d in dims:
             assume(d, out[-1])
     return tuple(out)
+
+
+concat.tile(tiles_moves.concatenated)
 
 
 @concat.infer
@@ -142,9 +152,10 @@ split = declare(
     inputs="input split?",
     outputs="outputs*",
     attrs={"axis": Attr("int", 0), "num_outputs": Attr("int", None)},
-    flags=MOVE,
+    flags=replace(MOVE, cuts=True),
     host_inputs=(1,),
 )
+split.layout(splits)
 
 
 def split_sizes(d: Size, count: int) -> list[Size]:
@@ -170,6 +181,9 @@ def _parts(n: Infer, d: Size) -> list[Size]:
     if type(d) is int and plain(sizes) is not None and (sum(sizes) != d or min(sizes, default=0) < 0):
         raise InferError(f"sizes {sizes} of split do not add up to the axis's size {d}")
     return sizes
+
+
+split.tile(tiles_moves.split)
 
 
 @split.infer
@@ -230,6 +244,10 @@ space_to_depth = declare(
     attrs={"blocksize": Attr("int"), "mode": Attr("str", "DCR")},
     flags=MOVE,
 )
+depth_to_space.tile(tiles_moves.blocks_to_pixels)
+space_to_depth.tile(tiles_moves.pixels_to_blocks)
+depth_to_space.layout(feature_maps(0))
+space_to_depth.layout(feature_maps(0))
 
 
 def _image(n: Infer) -> Shape | None:

@@ -12,14 +12,17 @@ list until nothing changes. A pass therefore has to be idempotent: on its own re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from atc_py.errors import Problem
+from atc_py.fusion.rule import Rule
 from atc_py.ir.dims import Size
 from atc_py.ir.graph import Graph, Node
 from atc_py.ir.symbols import rename_symbols
 from atc_py.ops.base import Op
 from atc_py.ops.build import lookup
+from atc_py.passes.mixlist import NO_LISTS, PrecisionLists
 from atc_py.target import Target
 
 FOLD_LIMIT = 16 << 20
@@ -39,16 +42,24 @@ class OptimizeOptions:
     disabled: frozenset[str] = frozenset()
     fold_limit: int = FOLD_LIMIT
     debug: bool = False
+    rules: tuple[Rule, ...] = ()
+    """Fusion rules of the user, whose names may be disabled too."""
 
 
 @dataclass(frozen=True)
 class LowerOptions:
-    """What `lower` may be told; see `OptimizeOptions`. `precision_mode` "origin" lowers no dtype unasked."""
+    """What `lower` may be told; see `OptimizeOptions`.
+
+    `precision_mode` "origin" lowers no dtype unasked; `precision_lists` say what the mode does not touch.
+    """
 
     level: int = 2
     disabled: frozenset[str] = frozenset()
     debug: bool = False
     precision_mode: str = "origin"
+    precision_lists: PrecisionLists = NO_LISTS
+    rules: tuple[Rule, ...] = ()
+    """Fusion rules of the user, beside those of installed distributions."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,10 @@ class Outcome:
     declined: tuple[tuple[Node, Decline], ...] = ()
 
 
+Observer = Callable[[str, Graph], None]
+"""Shown the whole graph after each pass that changed something, under the name `stage/pass`; it must not change it."""
+
+
 @dataclass
 class PassContext:
     """What passes share: the options, the outermost graph, and for lowering the target."""
@@ -75,7 +90,10 @@ class PassContext:
     options: OptimizeOptions | LowerOptions
     root: Graph
     target: Target | None = None
+    observe: Observer | None = None
     _declined: list[tuple[Node, Decline]] = field(default_factory=list)
+    warnings: dict[Problem, None] = field(default_factory=dict)
+    """What was noticed on the way (codes W…), each once."""
 
     @property
     def fold_limit(self) -> int:
@@ -89,6 +107,10 @@ class PassContext:
     def decline(self, node: Node, rule: str, reason: str) -> None:
         """Remember why `rule` left `node` alone."""
         self._declined.append((node, Decline(node.name or f"{node.op}#{node.id}", rule, reason)))
+
+    def warn(self, problems: Iterable[Problem]) -> None:
+        """Note what the user should know of."""
+        self.warnings.update(dict.fromkeys(problems))
 
     def take_declined(self) -> tuple[tuple[Node, Decline], ...]:
         """What was declined since the last call."""

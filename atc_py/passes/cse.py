@@ -44,7 +44,7 @@ def merge_common(graph: Graph, ctx: PassContext) -> int:
 
 def _key(graph: Graph, ctx: PassContext, node: Node) -> Hashable | None:
     if node.const is not None:
-        return ("Const", node.const.digest, graph.type(node.outputs[0]))
+        return ("Const", node.const.key, graph.type(node.outputs[0]))
     flags = ctx.op(node).flags
     if flags.random or flags.side_effects or flags.control or not flags.deterministic:
         return None
@@ -61,7 +61,7 @@ def attribute_key(value: Any) -> Hashable:
     if isinstance(value, tuple):
         return tuple([attribute_key(v) for v in value]) if value and type(value[0]) is float else value
     if isinstance(value, _CONSTANTS):
-        return value.digest
+        return value.key
     return value  # type: ignore[no-any-return]
 
 

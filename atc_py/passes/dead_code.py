@@ -11,6 +11,7 @@ today that reaches no output.
 
 from __future__ import annotations
 
+from atc_py.ir.captures import captured, drop_unused_captures
 from atc_py.ir.constants import Constant
 from atc_py.ir.graph import STRUCTURAL, Graph, Node
 from atc_py.passes.base import PassContext
@@ -24,7 +25,7 @@ def remove_dead_code(graph: Graph, ctx: PassContext) -> int:
     for node in list(graph.nodes.values()):
         if node.captures and node.op != "Fused":
             changed += _constants_into_bodies(graph, node)
-            gone = _drop_unused_captures(graph, node)
+            gone = drop_unused_captures(graph, node)
             if gone:
                 graph.prune()
             changed += gone
@@ -35,11 +36,6 @@ def _work(graph: Graph) -> int:
     return sum(1 for node in graph.nodes.values() if node.op not in STRUCTURAL)
 
 
-def _captured(node: Node, body: Graph, i: int) -> int:
-    """The body's value for capture `i` of the node."""
-    return body.inputs[len(body.inputs) - node.captures + i]
-
-
 def _constants_into_bodies(graph: Graph, node: Node) -> int:
     first = len(node.inputs) - node.captures
     changed = 0
@@ -48,7 +44,7 @@ def _constants_into_bodies(graph: Graph, node: Node) -> int:
         if source.const is None:
             continue
         for body in node.subgraphs.values():
-            inner = _captured(node, body, i)
+            inner = captured(node, body, i)
             if body.values[inner].uses:
                 body.replace_uses(inner, _copy(body, source, source.const))
                 changed += 1
@@ -57,24 +53,3 @@ def _constants_into_bodies(graph: Graph, node: Node) -> int:
 
 def _copy(body: Graph, source: Node, constant: Constant) -> int:
     return body.add_const(constant, source.name, source.origin)
-
-
-def _drop_unused_captures(graph: Graph, node: Node) -> int:
-    first = len(node.inputs) - node.captures
-    bodies = list(node.subgraphs.values())
-    keep = [i for i in range(node.captures) if any(b.values[_captured(node, b, i)].uses for b in bodies)]
-    gone = node.captures - len(keep)
-    if not gone:
-        return 0
-    for body in bodies:
-        at = len(body.inputs) - node.captures
-        unused = [body.inputs[at + i] for i in range(node.captures) if i not in keep]
-        body.inputs = [*body.inputs[:at], *(body.inputs[at + i] for i in keep)]
-        for value in unused:
-            body.remove(body.producer(value))
-        for index, value in enumerate(body.inputs):
-            body.producer(value).attrs["index"] = index
-    inputs = [*node.inputs[:first], *(node.inputs[first + i] for i in keep)]
-    node.captures = len(keep)
-    graph.set_inputs(node, inputs)
-    return gone

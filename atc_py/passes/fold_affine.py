@@ -87,10 +87,11 @@ def _fold(graph: Graph, ctx: PassContext, lineage: Lineage, anchor: Node, node: 
         raise Refused(f"the shape changes from {type_.shape} to {after.shape}")
     weight = _constant(graph, anchor, 1)
     channels = _channels(anchor, weight)
-    affine = _affine(graph, node, index, channels, len(type_.shape))
-    new_weight = _scaled(anchor, weight, affine.scale, type_.dtype)
-    bias = _constant(graph, anchor, 2) if given(anchor, 2) else None
-    new_bias = _biased(anchor, bias, affine, channels, type_.dtype)
+    with np.errstate(all="ignore"):  # a model's constants may be infinite or NaN
+        affine = _affine(graph, node, index, channels, len(type_.shape))
+        new_weight = _scaled(anchor, weight, affine.scale, type_.dtype)
+        bias = _constant(graph, anchor, 2) if given(anchor, 2) else None
+        new_bias = _biased(anchor, bias, affine, channels, type_.dtype)
     _check_growth(graph, ctx, anchor, [(1, weight, new_weight), (2, bias, new_bias)])
     _replace(graph, lineage, anchor, node, new_weight, new_bias)
 
@@ -147,9 +148,8 @@ def _batch_norm(graph: Graph, node: Node) -> Affine:
     if any(p is None for p in parts):
         raise Refused("its scale, bias, mean or variance is not a constant")
     gamma, beta, mean, variance = [evaluate(p).astype(np.float64) for p in parts if p is not None]
-    with np.errstate(all="ignore"):
-        scale = gamma / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
-        return Affine(scale, beta - mean * scale)
+    scale = gamma / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
+    return Affine(scale, beta - mean * scale)
 
 
 def _per_channel(constant: Constant, channels: int, rank: int) -> Array:
@@ -213,8 +213,7 @@ def _biased(anchor: Node, bias: Constant | None, affine: Affine, channels: int, 
 
 def _checked(array: Array, dtype: DType, *sources: Array) -> Array:
     """The array rounded to the dtype; refuses when finite numbers become infinite or NaN."""
-    with np.errstate(all="ignore"):
-        rounded = np.asarray(array).astype(dtype.numpy)
+    rounded = np.asarray(array).astype(dtype.numpy)
     if not np.isfinite(rounded.astype(np.float64)).all() and all(np.isfinite(s).all() for s in sources):
         raise Refused(f"the folded constants do not fit {dtype.value}")
     return rounded

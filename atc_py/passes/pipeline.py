@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from atc_py.errors import AtcError, Problem, error
-from atc_py.fusion import RULES
+from atc_py.fusion import RULES, Rule, installed
 from atc_py.ir.graph import Graph
 from atc_py.ir.symbols import node_symbols
 from atc_py.ir.validate import validate
@@ -21,7 +21,8 @@ from atc_py.passes.activations import recognise_activations
 from atc_py.passes.arithmetic import simplify_arithmetic
 from atc_py.passes.attention import recognise_attention
 from atc_py.passes.axes import merge_axes
-from atc_py.passes.base import LowerOptions, OptimizeOptions, Outcome, Pass, PassContext, work_nodes
+from atc_py.passes.base import LowerOptions, Observer, OptimizeOptions, Outcome, Pass, PassContext, work_nodes
+from atc_py.passes.borders import insert_borders
 from atc_py.passes.broadcasts import delay_broadcasts
 from atc_py.passes.casts import merge_casts
 from atc_py.passes.cse import merge_common
@@ -34,16 +35,19 @@ from atc_py.passes.gates import recognise_gates
 from atc_py.passes.heads import join_heads
 from atc_py.passes.identity import remove_identities
 from atc_py.passes.inline_if import inline_ifs
+from atc_py.passes.layouts import assign_layouts
 from atc_py.passes.loops import simplify_loops
 from atc_py.passes.norms import recognise_norms
 from atc_py.passes.parts import merge_parts
 from atc_py.passes.pixels import recognise_pixel_shuffles
 from atc_py.passes.precision import check_mode, mark_precision
+from atc_py.passes.quantized import fold_quantized
 from atc_py.passes.report import Report, Row
 from atc_py.passes.reshapes import merge_reshapes
 from atc_py.passes.rotary import recognise_rotary
 from atc_py.passes.rows import unfold_rows
 from atc_py.passes.sink_transposes import sink_transposes
+from atc_py.passes.split import split_large
 from atc_py.passes.transposes import merge_transposes
 from atc_py.target import Target
 
@@ -75,42 +79,54 @@ OPTIMIZE: tuple[Pass, ...] = (
 
 LOWER: tuple[Pass, ...] = (
     Pass("engines", assign_engines, 0, "AI Core, AI CPU or host for each node"),
-    Pass("precision", mark_precision, 0, "the dtype in which each node computes"),
+    Pass("quantized", fold_quantized, 2, "Dequantize and Quantize go into operators on bytes"),
+    Pass("precision", mark_precision, 0, "the dtype in which each node computes, and the Casts that it needs"),
+    Pass("split", split_large, 0, "operators that exceed the target's memory are cut into pieces"),
     Pass("fusion", fuse_tasks, 2, "chains become one task each"),
+    Pass("layouts", assign_layouts, 1, "maps lie in blocks of channels, weights in fractals, where that pays"),
+    Pass("borders", insert_borders, 0, "copies where a value crosses from one engine to another"),
 )
+
+TOLD = frozenset({"E20040"})
+"""Errors that a pass raises about the model, in whose words they are told."""
 
 MAX_ROUNDS = 8
 """Rounds over a list; rewrites enable each other a few levels deep, and a graph is at rest long before this."""
 
 
-def optimize(graph: Graph, options: OptimizeOptions | None = None) -> Report:
+def optimize(graph: Graph, options: OptimizeOptions | None = None, observe: Observer | None = None) -> Report:
     """Make the canonical graph, in place. Raises `AtcError` E20001 when a pass fails, E20002 for an unknown name."""
     options = options or OptimizeOptions()
-    return _run("optimize", OPTIMIZE, PassContext(options, graph))
+    return _run("optimize", OPTIMIZE, PassContext(options, graph, observe=observe))
 
 
-def lower(graph: Graph, target: Target, options: LowerOptions | None = None) -> Report:
+def lower(
+    graph: Graph, target: Target, options: LowerOptions | None = None, observe: Observer | None = None
+) -> Report:
     """Make it the target's graph, in place: engines, precision, fused tasks. Raises `AtcError` E20001 to E20003."""
     options = options or LowerOptions()
-    check_mode(options.precision_mode)
-    return _run("lower", LOWER, PassContext(options, graph, target))
+    check_mode(options.precision_mode, options.precision_lists)
+    return _run("lower", LOWER, PassContext(options, graph, target, observe))
 
 
 def check_options(optimizing: OptimizeOptions, lowering: LowerOptions) -> None:
     """Raise E20002 or E20003 for levels, pass names and modes that do not exist."""
-    check_mode(lowering.precision_mode)
-    _selected(OPTIMIZE, optimizing.level, optimizing.disabled)
+    check_mode(lowering.precision_mode, lowering.precision_lists)
+    _selected(OPTIMIZE, optimizing.level, optimizing.disabled, optimizing.rules)
 
 
-def pass_names() -> tuple[str, ...]:
-    """All names that may be disabled: passes in order, then fusion rules."""
-    return tuple(dict.fromkeys([p.name for p in (*OPTIMIZE, *LOWER)] + [r.name for r in RULES]))
+def pass_names(rules: Sequence[Rule] = ()) -> tuple[str, ...]:
+    """All names that may be disabled: passes in order, then fusion rules, those of users (also `rules`) last."""
+    found = [p.name for p in (*OPTIMIZE, *LOWER)]
+    return tuple(dict.fromkeys(found + [r.name for r in (*RULES, *installed(), *rules)]))
 
 
-def _selected(passes: Sequence[Pass], level: int, disabled: frozenset[str]) -> list[Pass]:
+def _selected(
+    passes: Sequence[Pass], level: int, disabled: frozenset[str], rules: Sequence[Rule] = ()
+) -> list[Pass]:
     if level not in (0, 1, 2, 3):
         raise error("E20002", "--opt-level", f"there is no level {level}", "the levels are O0, O1, O2 and O3")
-    names = pass_names()
+    names = pass_names(rules)
     for name in sorted(disabled - set(names)):
         near = get_close_matches(name, names, 1)
         hint = f"did you mean '{near[0]}'?" if near else f"the passes are {', '.join(names)}"
@@ -134,7 +150,7 @@ class _Progress:
 
 
 def _run(stage: str, passes: Sequence[Pass], ctx: PassContext) -> Report:
-    selected = _selected(passes, ctx.options.level, ctx.options.disabled)
+    selected = _selected(passes, ctx.options.level, ctx.options.disabled, ctx.options.rules)
     progress: dict[str, _Progress] = {}
     ran: list[str] = []
     nodes = work_nodes(ctx.root)
@@ -152,6 +168,8 @@ def _run(stage: str, passes: Sequence[Pass], ctx: PassContext) -> Report:
                 before, nodes = nodes, work_nodes(ctx.root)
                 done.changed += done.outcome.changed
                 done.removed += before - nodes
+                if ctx.observe is not None:
+                    ctx.observe(f"{stage}/{p.name}", ctx.root)
             else:
                 done.clean_at = changes
         settled = changes == at_start
@@ -161,7 +179,8 @@ def _run(stage: str, passes: Sequence[Pass], ctx: PassContext) -> Report:
         for node, decline in done.outcome.declined:
             node.note(f"{decline.rule}: {decline.reason}")
     _forget_symbols(ctx.root)
-    return Report(tuple(progress[p.name].row(stage, p.name) for p in selected), settled)
+    rows = tuple(progress[p.name].row(stage, p.name) for p in selected)
+    return Report(rows, settled, tuple(ctx.warnings))
 
 
 def _guarded(p: Pass, ctx: PassContext, ran: Sequence[str]) -> Outcome:
@@ -172,6 +191,8 @@ def _guarded(p: Pass, ctx: PassContext, ran: Sequence[str]) -> Outcome:
         if ctx.options.debug:
             validate(ctx.root)
     except AtcError as e:
+        if all(q.code in TOLD for q in e.problems):
+            raise
         hint = f"passes that had run: {before}"
         problems = [Problem(q.code, q.place, f"in pass '{p.name}': {q.cause}", hint) for q in e.problems]
         raise AtcError(*problems) from e

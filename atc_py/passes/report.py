@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from atc_py.errors import Problem
 from atc_py.passes.base import Decline
 
 
@@ -33,14 +34,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """The rows in the order in which the passes first ran. `settled`: a last round changed nothing."""
+    """The rows in the order in which the passes first ran. `settled`: a last round changed nothing.
+
+    `warnings` (codes W…) are what passes noticed that the user should know of.
+    """
 
     rows: tuple[Row, ...] = ()
     settled: bool = True
+    warnings: tuple[Problem, ...] = ()
 
     def then(self, other: Report) -> Report:
         """This report and what came after it."""
-        return Report(self.rows + other.rows, self.settled and other.settled)
+        return Report(self.rows + other.rows, self.settled and other.settled, self.warnings + other.warnings)
 
     @property
     def changed(self) -> int:

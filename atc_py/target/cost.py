@@ -57,7 +57,7 @@ class Work:
         return sum(g.count * g.m * g.k * g.taps * g.n for g in self.gemms)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Traffic:
     """Bytes that a task reads and writes, and how many of them DDR has to deliver or take."""
 
@@ -66,7 +66,7 @@ class Traffic:
     ddr: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Breakdown:
     """Cycles of a task: busy cycles of each unit, launch, and the total, with what it is bound by."""
 
@@ -84,7 +84,7 @@ class Breakdown:
         return name if units[name] >= self.setup else "launch"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Load:
     """A task in the units' own measures, at full rates, for the busiest core: what `Rates` make cycles of.
 
@@ -118,7 +118,7 @@ def work_of(cost: Cost, env: Mapping[str, int] | None = None, left_bytes: int = 
         m, k, n, count, taps = (number(x) for x in (product.m, product.k, product.n, product.count, product.taps))
         if min(m, k, n, count, taps) > 0:
             left = left_bytes // count if not gemms else 0
-            gemms.append(Gemm(m, k, n, count, taps, product.grouped, left))
+            gemms.append(Gemm(m, k, n, count, taps, product.grouped, left, product.inner, product.rows))
     if not cost.products and (macs := number(cost.macs)):
         side = ceil(macs ** (1 / 3))  # only the amount is known: a product without padding
         gemms.append(Gemm(side, side, side))
@@ -128,6 +128,8 @@ def work_of(cost: Cost, env: Mapping[str, int] | None = None, left_bytes: int = 
 
 def evaluated(size: Size, env: Mapping[str, int]) -> int:
     """A size under `env`, at least 0; one that has no value there (a division by 0) counts nothing."""
+    if type(size) is int:
+        return size if size > 0 else 0
     try:
         return max(0, evaluate(size, env))
     except ZeroDivisionError:
@@ -182,7 +184,8 @@ def task_cycles(work: Work, traffic: Traffic, dtype: DType, target: Target) -> B
 def breakdowns(loads: Sequence[Load], target: Target) -> list[Breakdown]:
     """Cycles of each task."""
     names = tuple(f.name for f in fields(Load))
-    table = np.array([[getattr(x, n) for n in names] for x in loads], float).reshape(-1, len(names))
+    rows = [(x.cube, x.feed, x.vector, x.fetched, x.read, x.written, x.pieces, x.ddr) for x in loads]
+    table = np.array(rows, float).reshape(-1, len(names))
     columns = price(dict(zip(names, table.T, strict=True)), target, target.rates)
     return [Breakdown(*row) for row in np.stack(columns, axis=1).tolist()]
 

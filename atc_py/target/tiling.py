@@ -36,7 +36,8 @@ class Gemm:
     """`count` products [m, k·taps] × [k·taps, n] of one dtype; `left` bytes are fetched for the left operand.
 
     With `taps` > 1 a left element serves several filter positions, so that fewer bytes than m·k·taps elements are
-    fetched; `left` 0 stands for m·k elements each.
+    fetched; `left` 0 stands for m·k elements each. `inner`: none are, for the task makes the operand itself. `rows`: a
+    core makes whole rows, so that only they are split.
     """
 
     m: int
@@ -46,6 +47,8 @@ class Gemm:
     taps: int = 1
     grouped: bool = False
     left: int = 0
+    inner: bool = False
+    rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ def tile(gemm: Gemm, cube: CubeShape, itemsize: int, target: Target) -> Tiling:
     best_key: tuple[float, ...] = ()
     for split in _splits(target.aicores):
         rows, columns, groups = split
-        if rows > b.m or columns > b.n or groups > b.count:
+        if rows > b.m or columns > b.n or groups > b.count or (gemm.rows and columns * groups > 1):
             continue
         found = _core(b, split, cube, itemsize, target)
         memory = (found.fetched + found.written) / target.l2_read_bytes_per_cycle
@@ -120,6 +123,7 @@ def _blocks(gemm: Gemm, cube: CubeShape, itemsize: int) -> _Blocks:
         depth = ceil(FEW_CHANNELS * gemm.taps / cube.k)
     rows, columns = ceil(gemm.m / cube.m), ceil(n / cube.n)
     left = gemm.left * merged if gemm.left else rows * cube.m * ceil(k / cube.k) * cube.k * itemsize
+    left = 0 if gemm.inner else left
     return _Blocks(rows, depth, columns, count, left, depth * columns * cube.k * cube.n * itemsize)
 
 

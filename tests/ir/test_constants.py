@@ -162,3 +162,19 @@ def test_digests_tell_contents_apart_and_nothing_else() -> None:
 
 def test_only_blobs_have_bytes() -> None:
     assert [c.nbytes for c in distinct() if not isinstance(c, Blob)] == [0] * 17
+
+
+def test_keys_are_equal_for_equal_contents_only_and_hash_nothing_large_alone() -> None:
+    rng = np.random.default_rng(0)
+    large = rng.standard_normal((64, 64)).astype(np.float32)
+    other = large.copy()
+    other[32, 5] += 1  # between the samples
+    a, b, c = blob(large), blob(large.copy()), blob(other)
+    assert a.key == b.key and hash(a.key) == hash(b.key) and a.key != c.key
+    assert a.key != blob(large.reshape(32, 128)).key and a.key != blob(large.view(np.int32)).key
+    recipe = Derived(DType.FLOAT32, (64, 64), "Transpose", (a,), {"perm": (1, 0)})
+    same = Derived(DType.FLOAT32, (64, 64), "Transpose", (b,), {"perm": (1, 0)})
+    assert recipe.key == same.key != Derived(DType.FLOAT32, (64, 64), "Transpose", (c,), {"perm": (1, 0)}).key
+    alone, table = blob(rng.standard_normal(4096).astype(np.float32)), {a.key: 0}
+    assert alone.key not in table and table.setdefault(alone.key, 1) == 1
+    assert "digest" not in vars(alone)

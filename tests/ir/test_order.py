@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from atc_py.ir.clone import clone
 from atc_py.ir.dims import symbol
 from atc_py.ir.graph import ABSENT, Graph, Range
-from atc_py.ir.order import canonicalize, structural_hash, structural_order
+from atc_py.ir.order import canonicalize, structural_order
 from atc_py.ir.text import BlobTable, print_graph
 from atc_py.ir.types import DType, Tensor
 from atc_py.ir.validate import validate
 from tests.ir.graphs import Plan, Step, X, build, decorated, forget_names, plans
+from tests.ir.structure import structural_hash
 
 SEEDS = st.integers(0, 10**6)
 

@@ -20,7 +20,8 @@ from atc_py.ops.base import REGISTRY, Call, Infer, Op
 _KINDS = {1: "float32", 10: "float16", 16: "bfloat16", 11: "float64", 3: "int8", 5: "int16", 6: "int32", 7: "int64",
           2: "uint8", 4: "uint16", 12: "uint32", 13: "uint64", 9: "bool", 8: "string", 14: "complex64",
           15: "complex128", 17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz",
-          24: "float8_e8m0fnu", 23: "float4_e2m1fn", 21: "uint4", 22: "int4", 25: "uint2", 26: "int2"}  # fmt: skip
+          24: "float8_e8m0fnu", 23: "float4_e2m1fn", 21: "uint4", 22: "int4", 25: "uint2", 26: "int2",
+          27: "float6_e2m3fn", 28: "float6_e3m2fn"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ def run(op: Op, attrs: dict[str, Any], inputs: tuple[Any, ...], outputs: int = 1
     if op.prepare_fn is not None:
         call.state = op.prepare_fn(call)
     assert op.kernel_fn is not None, op.name
-    got = op.kernel_fn(call, *inputs)
+    with np.errstate(all="ignore"):  # as every caller of kernels has it
+        got = op.kernel_fn(call, *inputs)
     return out_types, (tuple(got) if isinstance(got, (tuple, list)) else (got,))
 
 

@@ -107,6 +107,13 @@ def test_float4_saturates_and_rounds_to_even() -> None:
     assert convert(x, DType.FLOAT4_E2M1).astype(np.float32).tolist() == [-6, 4, 2, 4, 0, 6]
 
 
+def test_float6_saturates_and_rounds_to_even() -> None:
+    x = np.array([-9.6, 3.625, 3.875, 0.0625, np.inf, np.nan], np.float32)
+    assert convert(x, DType.FLOAT6_E2M3).astype(np.float32).tolist() == [-7.5, 3.5, 4, 0, 7.5, 0]
+    x = np.array([-30, 4.5, 5.5, 0.03125, -np.inf], np.float32)
+    assert convert(x, DType.FLOAT6_E3M2).astype(np.float32).tolist() == [-28, 4, 6, 0, -28]
+
+
 def test_strings_and_numbers() -> None:
     x = np.array([1, 1.5, 1e20, np.nan, np.inf, -np.inf, 0.1], np.float32)
     assert convert(x, DType.STRING).tolist() == ["1", "1.5", "1e+20", "NaN", "INF", "-INF", "0.1"]

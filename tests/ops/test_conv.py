@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from atc_py.ir.dims import symbol
-from atc_py.ops import conv_impl
+from atc_py.ops import conv_impl, conv_windows
 from atc_py.ops.base import InferError
 from tests.ops import node_models
 from tests.ops.compute_cases import bound, check, infer, onnxruntime_run, run
@@ -54,9 +54,9 @@ def convolutions(draw: Any) -> tuple[str, dict[str, Any], list[Any]]:
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(convolutions(), st.sampled_from([None, 256, 4096]))
+@given(convolutions(), st.sampled_from([None, 0, 256, 4096]))
 def test_against_onnxruntime(case: tuple[str, dict[str, Any], list[Any]], budget: int | None) -> None:
-    """Every way to cut the work into blocks gives onnxruntime's numbers, weights packed at bind or not."""
+    """By windows (None), or by planes cut into blocks (0: as the budgets are): onnxruntime's numbers either way."""
     op, attrs, inputs = case
     wanted = onnxruntime_run(op, attrs, inputs)
     assume(wanted is not None)
@@ -64,6 +64,8 @@ def test_against_onnxruntime(case: tuple[str, dict[str, Any], list[Any]], budget
     assert infer(op, attrs, [None if v is None else v.shape for v in inputs]) == (wanted[0].shape,)
     with pytest.MonkeyPatch.context() as patch:
         if budget is not None:
+            patch.setattr(conv_windows, "SMALL", 0)
+        if budget:
             patch.setattr(conv_impl, "GEMM_BUDGET", budget)
             patch.setattr(conv_impl, "DEPTHWISE_BUDGET", budget)
         for consts in ((), (1,)):

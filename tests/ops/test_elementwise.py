@@ -48,7 +48,8 @@ def test_every_operator_has_a_case() -> None:
 def run(name: str, *inputs: Any, **attrs: Any) -> Any:
     op = REGISTRY[name]
     assert op.kernel_fn is not None
-    result = op.kernel_fn(Call(op.attributes(attrs), (), (None,)), *inputs)
+    with np.errstate(all="ignore"):  # as every caller of kernels has it
+        result = op.kernel_fn(Call(op.attributes(attrs), (), (None,)), *inputs)
     return result[0] if isinstance(result, tuple) else result
 
 
@@ -263,3 +264,35 @@ def test_types() -> None:
     assert clip is not None
     with pytest.raises(InferError, match="must be a scalar"):
         clip(Infer((t, Tensor(DType.FLOAT32, (2,)), None), {}))
+
+
+@pytest.mark.parametrize("repeats", [1, 2000])
+@pytest.mark.parametrize("name,attrs", [("Elu", {"alpha": 1.5}), ("Elu", {"alpha": -1.0}), ("Celu", {"alpha": 2.0}),
+                                        ("LeakyRelu", {"alpha": 0.1}), ("LeakyRelu", {"alpha": -3.0})])  # fmt: skip
+def test_what_is_not_below_zero_is_its_own_result(name: str, attrs: dict[str, float], repeats: int) -> None:
+    """f(x) = x for x >= 0, and -0 >= 0; with few elements and with many, which are computed in different ways."""
+    x = np.tile(np.array([-0.0, 0.0, 3.5, np.inf, -2.0], np.float32), repeats)
+    got = run(name, x, **attrs)
+    kept = x >= 0
+    np.testing.assert_array_equal(got[kept].view(np.uint32), x[kept].view(np.uint32))
+    below = attrs["alpha"] * {"LeakyRelu": -2.0, "Celu": np.expm1(-2 / attrs["alpha"]), "Elu": np.expm1(-2)}[name]
+    np.testing.assert_allclose(got[~kept], below, 1e-6)
+
+
+@pytest.mark.parametrize("slope", [0.25, -0.25, 0.0, -0.0, np.inf, np.nan])
+@pytest.mark.parametrize("repeats", [1, 2000])
+def test_prelu_multiplies_only_below_zero(slope: float, repeats: int) -> None:
+    x = np.tile(np.array([-0.0, 0.0, 3.5, -2.0], np.float32), repeats)
+    with np.errstate(invalid="ignore"):
+        want = np.where(x < 0, x * np.float32(slope), x)
+    np.testing.assert_array_equal(run("PRelu", x, np.array([slope], np.float32)).view(np.uint32), want.view(np.uint32))
+
+
+@pytest.mark.parametrize("lambd,bias", [(0.5, 0.25), (-1.0, 0.25), (0.0, np.inf)])
+@pytest.mark.parametrize("repeats", [1, 2000])
+def test_shrink_few_and_many(lambd: float, bias: float, repeats: int) -> None:
+    x = np.tile(np.array([-np.inf, -2, -0.5, -0.0, 0, 0.5, 2, np.inf, np.nan], np.float32), repeats)
+    shift = np.float32(bias)
+    with np.errstate(all="ignore"):
+        want = np.where(x < -lambd, x + shift, np.where(x > lambd, x - shift, np.float32(0)))
+    np.testing.assert_array_equal(run("Shrink", x, lambd=lambd, bias=bias), want)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from atc_py.ir.validate import validate
 from atc_py.ops.base import Call
 from atc_py.ops.build import Scope, lookup
 from atc_py.ops.evaluate import evaluate, run
+from atc_py.ops.formats import meant
 from atc_py.passes import OptimizeOptions, optimize
 
 
@@ -51,7 +52,13 @@ class Builder:
         return self.graph
 
 
-def interpret(graph: Graph, inputs: Sequence[Any], env: Mapping[str, int] | None = None) -> list[Any]:
+Seen = Callable[[Graph, Node, "list[Any]", "list[Any]"], None]
+"""Called for each node that has run, with what it read and made."""
+
+
+def interpret(
+    graph: Graph, inputs: Sequence[Any], env: Mapping[str, int] | None = None, seen: Seen | None = None
+) -> list[Any]:
     """The graph's outputs; symbols of inputs are bound from their shapes, others when their producer has run."""
     env = dict(env or {})
     values: dict[int, Any] = dict(zip(graph.inputs, inputs, strict=True))
@@ -65,7 +72,10 @@ def interpret(graph: Graph, inputs: Sequence[Any], env: Mapping[str, int] | None
             values[node.outputs[0]] = None  # evaluated when read: its symbols may be bound late
             continue
         given = [_value(graph, v, values, env) for v in node.inputs]
-        for value, array in zip(node.outputs, _run(graph, node, given, env), strict=False):
+        made = _run(graph, node, given, env, seen)
+        if seen is not None:
+            seen(graph, node, given, made)
+        for value, array in zip(node.outputs, made, strict=False):
             values[value] = array
             _bind(graph, value, array, env)
     return [_value(graph, v, values, env) for v in graph.outputs]
@@ -73,7 +83,7 @@ def interpret(graph: Graph, inputs: Sequence[Any], env: Mapping[str, int] | None
 
 def _value(graph: Graph, value: int, values: dict[int, Any], env: dict[str, int]) -> Any:
     constant = graph.const(value)
-    return evaluate(constant, env) if constant is not None else values[value]
+    return evaluate(meant(constant), env) if constant is not None else values[value]
 
 
 def _bind(graph: Graph, value: int, array: Any, env: dict[str, int]) -> None:
@@ -90,20 +100,20 @@ def _bind(graph: Graph, value: int, array: Any, env: dict[str, int]) -> None:
             assert evaluate_dim(dim, env) == size, f"%{value} has shape {array.shape}, typed {type_}, {env}"
 
 
-def _run(graph: Graph, node: Node, given: list[Any], env: dict[str, int]) -> list[Any]:
+def _run(graph: Graph, node: Node, given: list[Any], env: dict[str, int], seen: Seen | None = None) -> list[Any]:
     op = lookup(node.op, node.attrs)
     attrs = op.attributes(node.attrs)
     if node.op == "Fused":
         types = tuple(None if v is None else Tensor(DType.of(v.dtype), v.shape) for v in given)
-        result_type = graph.tensor(node.outputs[0])
-        out = Tensor(result_type.dtype, tuple(evaluate_dim(d, env) for d in result_type.dims))
-        view = np.empty(out.dims, out.dtype.numpy)
+        made = [graph.tensor(v) for v in node.outputs]
+        outs = tuple(Tensor(t.dtype, tuple(evaluate_dim(d, env) for d in t.dims)) for t in made)
+        views = [np.empty(t.dims, t.dtype.numpy) for t in outs]
         consts = {i: v for i, v in enumerate(given) if graph.const(node.inputs[i]) is not None}
-        call = Call(attrs, (out,), [view], consts, types, body=node.subgraphs["body"])
+        call = Call(attrs, outs, views, consts, types, body=node.subgraphs["body"])
         call.state = op.prepare_fn(call)
         result = op.kernel_fn(call, *given)
-        return [np.array(result[0] if isinstance(result, tuple) else result)]
-    bodies = {n: (lambda args, g=g: interpret(g, args, env)) for n, g in node.subgraphs.items()}
+        return [np.array(r) for r in (result if isinstance(result, tuple) else (result,))]
+    bodies = {n: (lambda args, g=g: interpret(g, args, env, seen)) for n, g in node.subgraphs.items()}
     if bodies:
         attrs["_captures"] = node.captures
     types = [_typed(graph.type(v), env) if bodies else None for v in node.outputs]

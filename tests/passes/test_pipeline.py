@@ -39,11 +39,12 @@ def small_net(b: Builder) -> Graph:
     ("level", "after"),
     [
         (0, ["Identity", "Conv", "BatchNormalization", "Sigmoid", "Mul", "GlobalAveragePool", "Flatten", "Gemm"]),
-        (1, ["Conv", "BatchNormalization", "Sigmoid", "Mul", "GlobalAveragePool", "Reshape", "Gemm"]),
-        (2, ["Fused", "GlobalAveragePool", "Reshape", "Gemm"]),
-        (3, ["Fused", "GlobalAveragePool", "Reshape", "Gemm"]),
+        (1, ["TransData", "Conv", "BatchNormalization", "Sigmoid", "Mul", "GlobalAveragePool", "TransData", "Reshape",
+             "Gemm"]),
+        (2, ["TransData", "Fused", "GlobalAveragePool", "TransData", "Reshape", "Gemm"]),
+        (3, ["TransData", "Fused", "GlobalAveragePool", "TransData", "Reshape", "Gemm"]),
     ],
-)
+)  # fmt: skip
 def test_levels(level: int, after: list[str]) -> None:
     graph = small_net(Builder())
     inputs = random_inputs(graph)
@@ -68,7 +69,7 @@ def test_unknown_options_are_errors() -> None:
     assert e.value.code == "E20002" and "fold_affine" in e.value.problems[0].hint
     with pytest.raises(AtcError):
         optimize(graph, OptimizeOptions(level=4))
-    for mode, word in (("fp16", "not built"), ("orign", "no precision mode")):
+    for mode, word in (("fp61", "no precision mode"), ("orign", "no precision mode")):
         with pytest.raises(AtcError) as e:
             lower(graph, TARGET, LowerOptions(precision_mode=mode))
         assert e.value.code == "E20003" and word in e.value.problems[0].cause
