@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from atc_py.fusion.switches import Switches, read_switches
 from atc_py.ir.clone import clone
 from atc_py.ir.dims import Size
 from atc_py.ir.graph import Graph
-from atc_py.memory import EFFORTS, Effort, bind
+from atc_py.memory import EFFORTS, Binding, Effort, bind
 from atc_py.ops import plugins
 from atc_py.passes import (
     LOWER,
@@ -38,7 +38,7 @@ from atc_py.passes import (
 from atc_py.passes.mixlist import NO_LISTS, PrecisionLists, check_nodes
 from atc_py.plan.types import Plan
 from atc_py.plan.verify import verify
-from atc_py.schedule import MOST_STREAMS, SINKS, STREAMS, ScheduleOptions, live_hints, schedule
+from atc_py.schedule import MOST_STREAMS, SINKS, STREAMS, ScheduleOptions, live_hints, schedule_priced
 from atc_py.target import Target, load
 
 if TYPE_CHECKING:
@@ -150,6 +150,25 @@ def compile_model(
     return om
 
 
+def compile_structure(model: onnx.ModelProto, options: Options) -> Om:
+    """Compile a model of which only the structure counts, for predictions of time: its weights need not be there.
+
+    Whole shapes in `options.input_shapes` may differ from what the file fixes (see `atc_py.frontend.skeleton`). Raises
+    `AtcError` as `compile_model` does.
+    """
+    from atc_py.frontend.skeleton import skeleton
+
+    fixed = {name: whole for name, shape in options.input_shapes.items() if (whole := _whole(shape)) is not None}
+    others = {name: shape for name, shape in options.input_shapes.items() if name not in fixed}
+    return compile_model(skeleton(model, fixed), replace(options, input_shapes=others))
+
+
+def _whole(shape: Sequence[Size | str | None]) -> list[int] | None:
+    """A shape of sizes only; None where a dim is anything else."""
+    sizes = [d for d in shape if isinstance(d, int) and d >= 0]
+    return sizes if len(sizes) == len(shape) else None
+
+
 @collector.paused()
 def compile_graph(
     graph: Graph, options: Options | None = None, progress: Progress | None = None, watch: Watch | None = None
@@ -229,11 +248,12 @@ def _back_end(graph: Graph, before: Graph, report: Report, options: Options, tar
     lowered = clone(graph)
     lowering = stage.lower(lowered, target, options)
     how = options.schedule_options(target)
-    plan = stage("schedule", lambda: schedule(lowered, how))
+    plan, prices = stage("schedule", lambda: schedule_priced(lowered, how))
     stage.show("schedule", lowered, plan)
-    stage("verify", lambda: prove(plan))
+    binding = stage("verify", lambda: prove(plan))
     text = options_text(options, target)
     om = Om(graph.name, graph, lowered, [plan], before, report.then(lowering), text, target=target)
+    om.binding, om.prices = binding, prices
     switched = options.switches().warnings(str(options.fusion_switch_file))
     om.warnings = (*switched, *lowering.warnings, *_fits(om, target))
     return om
@@ -249,14 +269,19 @@ def _fits(om: Om, target: Target) -> tuple[Problem, ...]:
     return (Problem("W20001", "memory", cause, "use smaller shapes, or a target with more memory"),)
 
 
-def prove(plan: Plan, env: Mapping[str, int] | None = None) -> None:
+def prove(plan: Plan, env: Mapping[str, int] | None = None) -> Binding:
     """Bind the plan (under `env`, or its hint) and prove it; raises `AtcError` with each violation.
 
     A branch that is dead under the hint is proved under other values for which it is alive, if such can be found.
+    Returns the first binding.
     """
+    first: Binding | None = None
     for values in (plan.hint or {}, *live_hints(plan)) if env is None else (env,):
         binding = bind(plan, values)
         verify(plan, binding.offsets, binding.sizes, binding.env)
+        first = first or binding
+    assert first is not None
+    return first
 
 
 def options_text(options: Options, target: Target) -> dict[str, str]:

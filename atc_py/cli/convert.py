@@ -15,6 +15,9 @@ from atc_py.cli.usage import Usage, print_json
 
 if TYPE_CHECKING:
     from atc_py.emit import Om
+    from atc_py.emit.stages import Operators
+    from atc_py.ir.graph import Graph
+    from atc_py.plan.types import Plan
 
 EXAMPLES = """
 atc convert resnet50.onnx -o resnet50.om
@@ -53,10 +56,10 @@ def verb(ctx: click.Context, /, model: str | None, model_option: str | None, out
     """Check the command line, compile, write, report."""
     source = _source(ctx, model, model_option, given)
     target = _target(output)
-    om, stages = _compile(source, given)
+    om, stages, counted = _compile(source, given)
     om.embed_canonical = given["canonical"] == "on"
     size = _write(om, target)
-    _log_passes(om, given["log"])
+    _log(om, counted, given["log"])
     figures = {
         **om.summary,
         "file": {"path": str(target), "bytes": size},
@@ -100,25 +103,30 @@ def _target(output: str) -> Path:
     return target
 
 
-def _log_passes(om: Om, level: str) -> None:
-    """The passes' report on standard error; ATC's other levels have nothing to say here."""
-    if level not in ("debug", "info"):
+def _log(om: Om, counted: Operators | None, level: str) -> None:
+    """What each stage and pass did, on standard error; ATC's other levels have nothing to say here."""
+    if counted is None:
         return
-    from atc_py.report.conversion import passes
+    from atc_py.report.conversion import passes, stages
     from atc_py.report.screen import console
 
     screen = console(stderr=True)
     screen.print()
+    screen.print(stages(counted.rows, om.summary))
+    screen.print()
     screen.print(passes(om.report.to_json(), declined=level == "debug"))
 
 
-def _compile(source: str, given: dict[str, Any]) -> tuple[Om, list[tuple[str, float]]]:
+def _compile(source: str, given: dict[str, Any]) -> tuple[Om, list[tuple[str, float]], Operators | None]:
     """Compile, showing each stage when it is done."""
     from atc_py import compiler
+    from atc_py.emit.stages import Operators
     from atc_py.report.conversion import stage_line
     from atc_py.report.screen import console
 
-    options, dumper = options_of(source, given), dumper_of(given)
+    options = options_of(source, given)
+    counted = Operators() if given["log"] in ("debug", "info") else None
+    watchers = [w for w in (dumper_of(given), counted) if w is not None]
     stages: list[tuple[str, float]] = []
     screen = console(stderr=given["json"])
 
@@ -126,7 +134,11 @@ def _compile(source: str, given: dict[str, Any]) -> tuple[Om, list[tuple[str, fl
         stages.append((name, elapsed))
         screen.print(stage_line(name, elapsed))
 
-    return compiler.compile_model(source, options, progress, dumper), stages
+    def watch(stage: str, graph: Graph, plan: Plan | None) -> None:
+        for watcher in watchers:
+            watcher(stage, graph, plan)
+
+    return compiler.compile_model(source, options, progress, watch if watchers else None), stages, counted
 
 
 def _write(om: Om, target: Path) -> int:

@@ -68,23 +68,13 @@ def _plan(path: str, given: dict[str, Any]) -> tuple[Plan, Target]:
 
         plan = opened(path).plan
         return plan, load_target(plan.target)
-    from dataclasses import replace
-
     from atc_py import compiler
     from atc_py.cli.compiling import options_of
     from atc_py.frontend import model_file
-    from atc_py.frontend.skeleton import skeleton
 
     options = options_of(path, given)
-    whole = {n: [d for d in s if isinstance(d, int)] for n, s in options.input_shapes.items() if all(map(_size, s))}
-    others = {n: s for n, s in options.input_shapes.items() if n not in whole}
-    proto = skeleton(model_file.load(path).proto, whole)
-    om = compiler.compile_model(proto, replace(options, input_shapes=others))
+    om = compiler.compile_structure(model_file.load(path).proto, options)
     return om.plan, load_target(options.soc_version)
-
-
-def _size(dim: object) -> bool:
-    return isinstance(dim, int) and dim >= 0
 
 
 def write_files(found: Profile, title: str, trace: str | None, csv: str | None) -> list[str]:

@@ -16,7 +16,7 @@ import json
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from atc_py import collector
 from atc_py.emit.attrs import dim, nbytes_of
@@ -29,6 +29,7 @@ from atc_py.ir.graph import Graph
 from atc_py.ir.stored import pack_graph
 from atc_py.ir.text import BlobTable
 from atc_py.ir.types import Tensor
+from atc_py.memory import Binding
 from atc_py.plan import partition
 from atc_py.plan.packed import encode
 from atc_py.plan.types import Plan, Port, Space
@@ -48,6 +49,9 @@ from om_format import (
     table_bytes,
     write_om,
 )
+
+if TYPE_CHECKING:
+    from atc_py.schedule.clock import Prices
 
 PARTITIONS = 8
 """Partitions of a file of ours that has weights and a canonical graph, INTEGRITY included."""
@@ -71,6 +75,10 @@ class Om:
     embed_canonical: bool = True
     warnings: Sequence[Problem] = ()
     target: Target | None = field(default=None, repr=False)
+    binding: Binding | None = field(default=None, repr=False)
+    """The plan's places under its hint, where they are known already."""
+    prices: Prices | None = field(default=None, repr=False)
+    """What its tasks cost, likewise."""
     _summary: dict[str, Any] = field(default_factory=dict, repr=False)
     _memory: dict[str, Any] = field(default_factory=dict, repr=False)
 
@@ -84,7 +92,14 @@ class Om:
         """The figures of the conversion (see `atc_py.emit.summary`)."""
         if not self._summary:
             self._summary = summary(
-                self.before, self.lowered, self.plan, self.options, self.memory, self.target, self.canonical
+                self.before,
+                self.lowered,
+                self.plan,
+                self.options,
+                self.memory,
+                self.target,
+                self.canonical,
+                self.prices,
             )
         return self._summary
 
@@ -92,7 +107,7 @@ class Om:
     def memory(self) -> dict[str, Any]:
         """What the model needs of the device's memory."""
         if not self._memory:
-            self._memory = memory_figures(self.before, self.lowered, self.plan)
+            self._memory = memory_figures(self.before, self.lowered, self.plan, self.binding)
         return self._memory
 
 

@@ -11,6 +11,7 @@ has no row. Prices are of the operators' own dtypes, or where the precision mode
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,6 +63,18 @@ class Figures:
         timeline = graph_timeline(graph, self.target, self.hint, self.dtypes)
         moved = sum(t.job.times * sum(b.nbytes for b in (*t.job.reads, *t.job.writes)) for t in timeline.jobs)
         self.rows.append(StageRow(stage, count_nodes(graph), count_tensors(graph), moved, timeline.microseconds))
+
+
+@dataclass
+class Operators:
+    """Watches which operators there are after each stage: (stage, operator → how often, a fused task by its body)."""
+
+    rows: list[tuple[str, Mapping[str, int]]] = field(default_factory=list)
+
+    def __call__(self, stage: str, graph: Graph, plan: Plan | None = None) -> None:
+        """Count after `import`, `optimize` and `lower`."""
+        if stage in ("import", "optimize", "lower"):
+            self.rows.append((stage, Counter(described(n) for n in work_nodes(graph))))
 
 
 @dataclass

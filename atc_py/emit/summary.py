@@ -17,19 +17,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atc_py.emit.bound import bound_formula
 from atc_py.emit.precision import lists_json, precision_figures
 from atc_py.ir.dims import Dim, evaluate
 from atc_py.ir.graph import STRUCTURAL, Graph, Node
 from atc_py.ir.types import Tensor, on_host
-from atc_py.memory import bind
+from atc_py.memory import Binding, bind
 from atc_py.memory.bind import aligned
 from atc_py.ops.formats import TRANS_DATA
 from atc_py.plan.operations import custom_modules
 from atc_py.plan.types import Plan, Port, Space
 from atc_py.target import Target
+
+if TYPE_CHECKING:
+    from atc_py.schedule.clock import Prices
 
 FORMAT_VERSION = 1
 
@@ -100,10 +103,10 @@ def requirements_json(plan: Plan) -> list[str]:
     return list(dict.fromkeys(str(r) for r in plan.requirements if r.branch < 0))
 
 
-def memory_figures(before: Graph, lowered: Graph, plan: Plan) -> dict[str, Any]:
-    """What the model needs of the device's memory, in bytes."""
+def memory_figures(before: Graph, lowered: Graph, plan: Plan, binding: Binding | None = None) -> dict[str, Any]:
+    """What the model needs of the device's memory, in bytes; `binding` is the plan's under its hint."""
     env = dict(plan.hint or {})
-    binding = bind(plan, env)
+    binding = binding or bind(plan, env)
     tasks = list(plan.tasks())
     weights = [b for b in plan.buffers if b.space is Space.WEIGHTS]
     return {
@@ -118,14 +121,16 @@ def memory_figures(before: Graph, lowered: Graph, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _execution(before: Graph, plan: Plan, target: Target | None, options: Mapping[str, str]) -> dict[str, Any]:
+def _execution(
+    before: Graph, plan: Plan, target: Target | None, options: Mapping[str, str], prices: Prices | None
+) -> dict[str, Any]:
     """How one execution is predicted to go on the target: how the model is handed over, and how long it takes."""
     if target is None:
         return {"sink": None, "predicted_latency_us": None}
     # Here, because whoever only reads recorded figures needs no scheduler.
     from atc_py.schedule.costs import latency_us, plan_handing
 
-    handed = plan_handing(plan, target)
+    handed = plan_handing(plan, target, prices)
     sink = {"mode": plan.options.get("sink", "graph"), "launches": handed.launches}
     sink["synchronisations"] = handed.synchronisations
 
@@ -145,6 +150,7 @@ def summary(
     memory: Mapping[str, Any],
     target: Target | None = None,
     canonical: Graph | None = None,
+    prices: Prices | None = None,
 ) -> dict[str, Any]:
     """The figures; see the module's page. Without a target there is no predicted latency."""
     tasks = list(plan.tasks())
@@ -163,7 +169,7 @@ def summary(
         "hint": None if plan.static else dict(plan.hint or {}),
         "symbols": symbols_json(plan),
         "requirements": requirements_json(plan),
-        **_execution(before, plan, target, options),
+        **_execution(before, plan, target, options, prices),
         "precision": precision_figures(canonical or before, lowered, lists_json(options)),
         "custom_ops": custom_modules(plan),
         "inputs": [port_json(p) for p in plan.inputs],

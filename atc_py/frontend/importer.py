@@ -160,7 +160,7 @@ class Importer:
         site = Site(frame, node, found, inputs, given, leading, label)
         types = [None if v == ABSENT else frame.scope.graph.type(v) for v in inputs]
         if found.schema is not None:
-            type_rules.check(type_rules.formals(node.domain, node.op, found.version), types)
+            type_rules.check(type_rules.formals(node.domain, node.op, found.version), tuple(types))
         if found.extension is not None:
             return self._extension(site, found.extension)
         if isinstance(found.declared, CustomOp):

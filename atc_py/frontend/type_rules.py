@@ -6,9 +6,8 @@ Gather(x, float32)        input 1 (indices) must be int32 or int64, but is float
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import onnx.defs
@@ -67,7 +66,8 @@ def spelled(type_: Type) -> str | None:
     return None
 
 
-def check(rules: Sequence[Formal], types: Sequence[Type | None]) -> None:
+@lru_cache(maxsize=1 << 12)
+def check(rules: tuple[Formal, ...], types: tuple[Type | None, ...]) -> None:
     """Raise `InferError` when an input has a type that the schema does not allow."""
     bound: dict[str, tuple[int, str, str]] = {}
     for i, type_ in enumerate(types):

@@ -311,8 +311,8 @@ class _Engine:
         price = self.pricer
         if role == SIBLING and price.uses_cube(node):
             return None
-        one, other = price.task_us(self._nodes(growth.group)), price.alone_us(node)
-        both = price.task_us(self.places.ordered([*members.values(), node]))
+        one, other = price.together_us(self._nodes(growth.group)), price.alone_us(node)
+        both = price.together_us(self.places.ordered([*members.values(), node]))
         beside = max(one, other) + self.target.rates.task_us
         if both <= beside:
             return None

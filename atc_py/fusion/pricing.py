@@ -12,18 +12,19 @@ could have run beside each other on different units. Symbols count as in `Pricer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
+from atc_py.fusion.fitting import frozen
 from atc_py.fusion.rule import exits, outer_inputs
 from atc_py.fusion.tiles import UNBOUNDED, Fit
 from atc_py.ir.dims import DimOverflow
 from atc_py.ir.graph import ABSENT, Graph, Node
 from atc_py.ir.types import DType, Tensor
 from atc_py.ops.base import Cost, Infer, InferError
-from atc_py.ops.build import known_value, lookup
+from atc_py.ops.build import Values, known_value, lookup
 from atc_py.ops.chains import Chains
 from atc_py.target import Target
 from atc_py.target.cost import Load, Traffic, Work, evaluated, load_of, microseconds_of, work_of
@@ -56,6 +57,11 @@ class Pricer:
         self._cost: dict[int, Cost] = {}
         self._alone: dict[int, float] = {}
         self._joined: dict[tuple[int, ...], float] = {}
+        self._cube: dict[str, bool] = {}
+        self._kind: dict[int, int] = {}
+        self._kinds: dict[Hashable, int] = {}
+        self._kind_cost: dict[int, Cost] = {}
+        self._task: dict[tuple[bool, Hashable], float] = {}
         self._repeats: dict[int, tuple[Fit, list[float]]] = {}
         rates, units = target.rates, target.vector_units
         per_us = target.frequency_mhz * units * rates.ub
@@ -78,21 +84,47 @@ class Pricer:
     def cost(self, node: Node) -> Cost:
         """A node's work, as its operator declares it."""
         found = self._cost.get(node.id)
+        return self._weigh(node) if found is None else found
+
+    def _weigh(self, node: Node) -> Cost:
+        """Find a node's work and its kind: nodes of one kind do the same work on operands of the same types."""
+        graph, op = self.graph, lookup(node.op, node.attrs)
+        types = tuple([None if v == ABSENT else graph.type(v) for v in node.inputs])
+        outs = tuple([graph.type(v) for v in node.outputs])
+        constants = [graph.const(v) for v in node.inputs]
+        same: Hashable = (node.op, frozen(node.attrs), types, outs, tuple([c is not None for c in constants]))
+        kind = self._kinds.setdefault(node.id if node.subgraphs else same, len(self._kinds))
+        found = self._kind_cost.get(kind)
         if found is None:
-            graph, op = self.graph, lookup(node.op, node.attrs)
-            types = tuple(None if v == ABSENT else graph.type(v) for v in node.inputs)
-            values = tuple(None if v == ABSENT else known_value(graph.const(v)) for v in node.inputs)
-            n = Infer(types, op.attributes(node.attrs), len(node.outputs), values, bodies=node.subgraphs)
+            values = Values(known_value, constants)
+            n = Infer(types, op.attributes(node.attrs), len(outs), values, bodies=node.subgraphs)
             try:
-                found = op.work(n, [graph.type(v) for v in node.outputs])
+                found = op.work(n, outs)
             except (InferError, DimOverflow):
                 found = Cost()
-            self._cost[node.id] = found
+            if values.asked:  # what it does is also in its values: it is like no other node
+                kind = self._kinds.setdefault(node.id, len(self._kinds))
+            self._kind_cost[kind] = found
+        self._cost[node.id], self._kind[node.id] = found, kind
         return found
+
+    def structure(self, nodes: Sequence[Node]) -> Hashable:
+        """Equal for groups that do the same work: their nodes are of the same kinds and connected in the same way."""
+        place: dict[int, int] = {}
+        entries: list[int] = []
+        inside = {n.id: n for n in nodes}
+        for node in nodes:
+            self.cost(node)
+            entries.append(self._kind[node.id])
+            entries += [place.setdefault(v, len(place)) for v in (*node.inputs, *node.outputs)]
+        return tuple(entries), tuple([place[v] for v in exits(self.graph, nodes, inside)])
 
     def uses_cube(self, node: Node) -> bool:
         """Whether the cube does a part of the node's work."""
-        return bool(lookup(node.op, node.attrs).flags.cube)
+        found = self._cube.get(node.op)
+        if found is None:
+            found = self._cube[node.op] = bool(lookup(node.op, node.attrs).flags.cube)
+        return found
 
     def chained(self, nodes: Sequence[Node]) -> bool:
         """Whether a product of the group feeds another one."""
@@ -108,15 +140,27 @@ class Pricer:
         """Microseconds of a node as a task of its own."""
         found = self._alone.get(node.id)
         if found is None:
-            found = self._alone[node.id] = self.task_us([node])
+            found = self._alone[node.id] = self.together_us([node])
+        return found
+
+    def together_us(self, nodes: Sequence[Node]) -> float:
+        """Microseconds of the nodes as one task that repeats nothing."""
+        key = (False, self.structure(nodes))
+        found = self._task.get(key)
+        if found is None:
+            found = self._task[key] = self.task_us(nodes)
         return found
 
     def joined_us(self, nodes: Sequence[Node]) -> float:
         """Microseconds of the nodes as one task, with the rows that cores compute twice."""
-        key = tuple([n.id for n in nodes])
-        found = self._joined.get(key)
+        ids = tuple([n.id for n in nodes])
+        found = self._joined.get(ids)
         if found is None:
-            found = self._joined[key] = self.task_us(nodes, self.slab(nodes))
+            key = (True, self.structure(nodes))
+            found = self._task.get(key)
+            if found is None:
+                found = self._task[key] = self.task_us(nodes, self.slab(nodes))
+            self._joined[ids] = found
         return found
 
     def task_us(self, nodes: Sequence[Node], again: Sequence[float] = ()) -> float:

@@ -15,7 +15,7 @@ from math import isqrt
 from atc_py.fusion.tile_use import SHARE, Fit, Meter, Misfit, Sizes, Use, show_bytes
 from atc_py.ir.dims import Dim, Size, symbols_of
 from atc_py.ir.graph import Graph, Range
-from atc_py.ops.tile_program import Program, grid
+from atc_py.ops.tile_program import Program, grid, layout
 from atc_py.ops.tiles_moves import reshaped, viewed
 from atc_py.target import Target
 
@@ -138,7 +138,8 @@ class Search:
             env = {s: max(r.lo, UNBOUNDED - 1 if r.hi is None else r.hi - 1, 1) for s, r in self.ranges.items()}
             other = self._look(tile, self.meter.sizes(env))
             inner = tuple(map(max, inner, other.inner))
-            buffers = {name: max(n, other.buffers[name]) for name, n in buffers.items()}
+            placed = layout(self.p, inner, u.places)[1]
+            buffers = {name: max(n, other.buffers[name], placed.get(name, 0)) for name, n in buffers.items()}
             if self._over(buffers):
                 return buffers
         return Fit(tuple(tile), inner, buffers, u.places)

@@ -121,9 +121,10 @@ class Meter:
         return tuple(["L1" if cube.get(v, False) else "UB" for v in self.p.made])
 
     def _buffers(self, t: Trace, inner: Sequence[int], places: Sequence[str]) -> dict[str, int]:
-        """Bytes of each buffer: inner values, tiles of operands, and what kernels take besides."""
+        """Bytes of each buffer: inner values, where `layout` places them, tiles of operands, and what kernels take."""
         p, number = self.p, self.number
         held: dict[str, list[Held]] = {"UB": [], "L1": []}
+        made: dict[str, list[Held]] = {"UB": [], "L1": []}
         sums = 0
         fetched: dict[tuple[int, str], Held] = {}
         for i, (step, need) in enumerate(zip(p.steps, t.needs)):
@@ -134,13 +135,14 @@ class Meter:
                     self._operand((i, k, v), need, t, places, fetched, held)
             for v in step.outputs:
                 if v in t.regions:
-                    held[places[number[v]]].append(Held(inner[number[v]], i, p.last[v]))
+                    made[places[number[v]]].append(Held(inner[number[v]], i, p.last[v]))
             for name, extra in need.workspace.items():
                 if name == "L0C":
                     sums = max(sums, extra)
                 else:
                     held[name].append(Held(extra, i, i))
-        return {"UB": pack(held["UB"])[1], "L1": pack(held["L1"])[1], "L0C": sums}
+        used = {name: pack(sorted(made[name], key=_size) + sorted(held[name], key=_size))[1] for name in held}
+        return {**used, "L0C": sums}
 
     def _operand(
         self, at: tuple[int, int, int], need: Need, t: Trace, places: Sequence[str],
@@ -159,3 +161,7 @@ class Meter:
             return
         fetched[v, name] = h = Held(min(size, STREAM) if name == "L1" else size, i, i)
         held[name].append(h)
+
+
+def _size(h: Held) -> int:
+    return -h.nbytes

@@ -102,6 +102,8 @@ class Graph:
         self._next_node = 0
         self._next_value = 0
         self._net_output: int | None = None
+        self._order: list[Node] = []
+        self._edges: list[tuple[int, list[int], list[int]]] = []
 
     # -- building ----------------------------------------------------------------------------------------------
 
@@ -214,22 +216,32 @@ class Graph:
         """All nodes, producers first; among ready nodes the lowest id first. `ValueError` on a cycle."""
         if self._in_order():
             return list(self.nodes.values())
+        edges = [(node.id, node.inputs[:], node.outputs[:]) for node in self.nodes.values()]
+        if edges != self._edges:  # passes that change nothing ask again and again
+            self._order, self._edges = self._sorted(), edges
+        return self._order[:]
+
+    def _sorted(self) -> list[Node]:
         waiting: dict[int, int] = {}
         ready: list[int] = []
         for node in self.nodes.values():
-            waiting[node.id] = sum(1 for i in node.inputs if i != ABSENT)
-            if not waiting[node.id]:
+            count = len(node.inputs) - node.inputs.count(ABSENT)
+            if count:
+                waiting[node.id] = count
+            else:
                 ready.append(node.id)
         heapq.heapify(ready)
         result: list[Node] = []
+        nodes, values, pop, push = self.nodes, self.values, heapq.heappop, heapq.heappush
         while ready:
-            node = self.nodes[heapq.heappop(ready)]
+            node = nodes[pop(ready)]
             result.append(node)
             for value in node.outputs:
-                for user, _ in self.values[value].uses:
-                    waiting[user] -= 1
-                    if not waiting[user]:
-                        heapq.heappush(ready, user)
+                for user, _ in values[value].uses:
+                    count = waiting[user] - 1
+                    waiting[user] = count
+                    if not count:
+                        push(ready, user)
         if len(result) != len(self.nodes):
             raise ValueError(f"graph '{self.name}' has a cycle through {len(self.nodes) - len(result)} nodes")
         return result

@@ -100,7 +100,7 @@ def rename_symbols(graph: Graph, env: Mapping[str, Size]) -> None:
             if value.type not in types:
                 types[value.type] = rename(value.type, env)
             value.type = types[value.type]
-        for node in inner.nodes.values():
+        for node in inner.nodes.values() if env else ():
             node.const = rename(node.const, env)
             for name, item in node.attrs.items():
                 if type(item) not in _PLAIN:

@@ -20,6 +20,7 @@ import enum
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod as count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -390,17 +391,17 @@ class Op:
         self.layout_fn = fn
         return fn
 
-    @property
+    @cached_property
     def variadic(self) -> bool:
         """Whether the last input may come any number of times."""
         return bool(self.inputs) and self.inputs[-1].endswith("*")
 
-    @property
+    @cached_property
     def min_inputs(self) -> int:
         """The fewest inputs of a well-formed node."""
         return max((i + 1 for i, n in enumerate(self.inputs) if not n.endswith(("?", "*"))), default=0)
 
-    @property
+    @cached_property
     def max_inputs(self) -> int | None:
         """The most inputs, None when variadic."""
         return None if self.variadic else len(self.inputs)

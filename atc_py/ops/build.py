@@ -9,7 +9,7 @@ object with ints and Dims. Shape arithmetic is thereby computed as the graph gro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -22,7 +22,7 @@ from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node
 from atc_py.ir.types import DType, Map, Optional, Tensor, Type
 from atc_py.ir.types import Sequence as SequenceType
 from atc_py.ops import MARK, get
-from atc_py.ops.base import Array, Infer, InferError, Op, Result
+from atc_py.ops.base import REGISTRY, Array, Infer, InferError, Op, Result
 
 KNOWN_LIMIT = 1024
 """Values with more elements than this are not followed."""
@@ -43,12 +43,27 @@ def known_value(constant: Constant | None) -> Array | None:
     return None
 
 
+class Values(Sequence["Array | None"]):
+    """What is known of the inputs of a call, found by `find` when it is asked for; `asked`: whether anybody has."""
+
+    def __init__(self, find: Callable[[Any], Array | None], inputs: Sequence[Any]) -> None:
+        self._find, self.inputs = find, inputs
+        self.asked = False
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, i: Any) -> Any:
+        self.asked = True
+        return [self._find(x) for x in self.inputs[i]] if isinstance(i, slice) else self._find(self.inputs[i])
+
+
 def lookup(name: str, attrs: Mapping[str, Any]) -> Op:
     """The operator of a node: its declaration, custom ones included, or one made from onnx's reference implementation.
 
     Raises `AtcError` E16002, or E40005 for a custom operator whose module is not here.
     """
-    op = get(name) or (_custom(name, attrs[MARK]) if MARK in attrs else None)
+    op = REGISTRY.get(name) or get(name) or (_custom(name, attrs[MARK]) if MARK in attrs else None)
     if op is None:
         from atc_py.ops import reference
 
@@ -68,6 +83,24 @@ def _custom(name: str, module: object) -> Op:
     return op
 
 
+def _call_key(
+    op: Op, attrs: Mapping[str, Any], types: Sequence[Type | None], outputs: int
+) -> tuple[Hashable, ...] | None:
+    """What the types of a call's results follow from, if nobody looks at values; None where it is no key.
+
+    With symbols in the shapes a rule may also take something for granted, and has to say so each time.
+    """
+    for t in types:
+        if t is not None and not (isinstance(t, Tensor) and t.static):
+            return None
+    key = (op.name, tuple(attrs.items()), types, outputs)
+    try:
+        hash(key)
+    except TypeError:  # an attribute that is no key
+        return None
+    return key
+
+
 def as_types(result: Result) -> list[Type | None]:
     """What an infer function returned, as a list with one entry an output."""
     if result is None or isinstance(result, (Tensor, SequenceType, Optional, Map)):
@@ -83,6 +116,7 @@ class Scope:
         self.facts: dict[int, Array] = {}
         self._symbols: dict[tuple[int, str], Dim] = {}
         self._inner: dict[int, Scope] = {}
+        self._inferred: dict[Hashable, list[Type]] = {}
 
     def known(self, value: int) -> Array | None:
         """The value's content when it is known."""
@@ -165,24 +199,37 @@ class Scope:
             raise InferError(f"{op.name} has {len(op.outputs)} outputs, but {outputs} are asked for")
 
     def _infer(self, op: Op, node: Node, outputs: int) -> tuple[Infer, list[Type]]:
-        graph = self.graph
+        values = self.graph.values
+        types = tuple([None if v == ABSENT else values[v].type for v in node.inputs])
+        given = Values(self.known, node.inputs)
         n = Infer(
-            tuple(None if v == ABSENT else graph.type(v) for v in node.inputs),
+            types,
             node.attrs,
             outputs,
-            tuple(self.known(v) for v in node.inputs),
+            given,
             lambda why: self._fresh(node, why),
             lambda body, types, values: self._infer_body(node.subgraphs[body], types, values),
             node.captures,
         )
+        key = None if node.subgraphs else _call_key(op, node.attrs, types, outputs)
+        found = None if key is None else self._inferred.get(key)
+        if found is None:
+            symbols = len(self._symbols)
+            found = self._called(op, n)
+            # Where values or new symbols have a part in it, the next node of this kind may differ.
+            if key is not None and not given.asked and symbols == len(self._symbols):
+                self._inferred[key] = found
+        return n, found
+
+    def _called(self, op: Op, n: Infer) -> list[Type]:
         if op.infer_fn is None:
             raise InferError(f"{op.name} has no shape rule")
         try:
             found = as_types(op.infer_fn(n))
         except DimOverflow:
-            found = [Tensor(n.dtype(0), None)] * outputs
-        found += [None] * (outputs - len(found))
-        return n, [t if t is not None else self._unknown(n) for t in found[:outputs]]
+            found = [Tensor(n.dtype(0), None)] * n.outputs
+        found += [None] * (n.outputs - len(found))
+        return [t if t is not None else self._unknown(n) for t in found[: n.outputs]]
 
     @staticmethod
     def _unknown(n: Infer) -> Type:

@@ -259,13 +259,14 @@ def lives(p: Program) -> dict[int, tuple[int, int]]:
 def layout(p: Program, inner: Sequence[int], places: Sequence[str]) -> tuple[list[int], dict[str, int]]:
     """Where the inner values lie: by value its offset in its buffer, and the bytes of each buffer.
 
-    `inner` and `places` have the bytes and the buffer of each value of `p.made`.
+    `inner` and `places` have the bytes and the buffer of each value of `p.made`. The largest are placed first, for a
+    small one below them would leave a gap; whoever places more beside them places it behind, so that these stay.
     """
     life = lives(p)
     offsets = [0] * len(p.made)
     sizes: dict[str, int] = {}
     for name in dict.fromkeys(places):
-        chosen = [k for k, place in enumerate(places) if place == name]
+        chosen = sorted([k for k, place in enumerate(places) if place == name], key=lambda k: -inner[k])
         found, sizes[name] = pack([Held(inner[k], *life[p.made[k]]) for k in chosen])
         for k, offset in zip(chosen, found):
             offsets[k] = offset

@@ -94,6 +94,8 @@ class PassContext:
     _declined: list[tuple[Node, Decline]] = field(default_factory=list)
     warnings: dict[Problem, None] = field(default_factory=dict)
     """What was noticed on the way (codes W…), each once."""
+    nested: bool | None = None
+    """Whether there are program graphs inside the outermost one; None: not known since the last change."""
 
     @property
     def fold_limit(self) -> int:
@@ -139,7 +141,14 @@ class Pass:
 
     def run(self, ctx: PassContext) -> Outcome:
         """Run on the outermost graph and all program graphs inside it."""
-        changed = sum(self.fn(graph, ctx) for graph in program_graphs(ctx.root))
+        changed = self.fn(ctx.root, ctx)
+        if changed or ctx.nested is None:
+            ctx.nested = has_inner(ctx.root)
+        if ctx.nested:
+            inner = program_graphs(ctx.root)
+            next(inner)
+            found = sum(self.fn(graph, ctx) for graph in inner)
+            changed, ctx.nested = changed + found, None if found else True
         return Outcome(changed, ctx.take_declined())
 
 
@@ -151,6 +160,11 @@ def program_graphs(root: Graph) -> Iterator[Graph]:
         yield graph
         inner = [s for n in graph.nodes.values() if n.subgraphs and n.op != "Fused" for s in n.subgraphs.values()]
         stack.extend(reversed(inner))
+
+
+def has_inner(graph: Graph) -> bool:
+    """Whether there are program graphs inside."""
+    return any(n.subgraphs and n.op != "Fused" for n in graph.nodes.values())
 
 
 def work_nodes(graph: Graph) -> int:

@@ -36,6 +36,7 @@ def conversion(
             ["nodes", n.count(figures["nodes"]["before"]), n.count(figures["nodes"]["after"])],
             ["tensors", n.count(figures["tensors"]["before"]), n.count(figures["tensors"]["after"])],
             ["bytes of tensors", n.nbytes(memory["sum_before"]), n.nbytes(memory["sum_after"])],
+            *_predicted(figures.get("predicted_latency_us")),
         ],
     )
     rows: list[tuple[str, object]] = [
@@ -78,6 +79,27 @@ def precision_table(precision: Mapping[str, Any]) -> RenderableType:
     body = [[op, *(n.count(found[d]) if d in found else "" for d in dtypes)]
             for op, found in precision["operators"].items()]  # fmt: skip
     return table(["operator", *(f">{d}" for d in dtypes)], body)
+
+
+def _predicted(latency: Mapping[str, float] | None) -> list[list[object]]:
+    if latency is None:
+        return []
+    return [["predicted time", n.seconds(latency["before"] / 1e6), n.seconds(latency["after"] / 1e6)]]
+
+
+def stages(rows: Sequence[tuple[str, Mapping[str, int]]], figures: Mapping[str, Any]) -> RenderableType:
+    """Which operators there are after each stage, and what the plan comes to."""
+    told = [[stage, n.count(sum(found.values())), _operators(found)] for stage, found in rows]
+    plan = (
+        f"{tasks_text(figures)}; {engines_text(figures['engines'])}; arena {arena_text(figures['memory'])}; "
+        f"weights {n.nbytes(figures['memory']['weights'])}"
+    )
+    told.append(["schedule", n.count(figures["tasks"]), plan])
+    return table(["after", ">nodes", "operators"], told)
+
+
+def _operators(found: Mapping[str, int]) -> str:
+    return ", ".join(f"{op} {count}" for op, count in sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
 def passes(rows: Sequence[Mapping[str, Any]], declined: bool) -> RenderableType:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from atc_py.ir.graph import Graph
 from atc_py.ir.types import DType
 from atc_py.plan.types import Host, Plan, Static, Task, walk
-from atc_py.schedule.clock import Lane, Prices, Timed, Timeline, job_owners, run_clock
+from atc_py.schedule.clock import Lane, Prices, Timed, Timeline, job_owners, run_clock, run_lanes
 from atc_py.schedule.formats import with_formats
 from atc_py.schedule.hint import default_hint
 from atc_py.schedule.jobs import HALF, Program, graph_program, sizes_of
@@ -85,12 +85,19 @@ def latency_us(before: Graph, plan: Plan, handed: Handing, target: Target, preci
     return {"before": round(plain.microseconds, 1), "after": round(after, 1)}
 
 
-def plan_handing(plan: Plan, target: Target) -> Handing:
-    """One execution of a plan: what the host does for it, and the cycles that it takes."""
+def plan_handing(plan: Plan, target: Target, prices: Prices | None = None) -> Handing:
+    """One execution of a plan: what the host does for it, and the cycles that it takes.
+
+    `prices` are those of its jobs, where they are known already.
+    """
     cycles: dict[int, float] = {}
     if plan.streams > 1:
         lanes = plan_lanes(plan)
-        for timed, task in _owned(plan_timeline(plan, target)):
+        if prices is None:
+            timeline = plan_timeline(plan, target)
+        else:
+            timeline = run_lanes(prices.program, prices, target, lanes)
+        for timed, task in _owned(timeline):
             region = lanes[task].region
             begin = cycles.setdefault(-1 - region, timed.start)
             cycles[region] = max(cycles.get(region, 0.0), timed.end - begin)

@@ -16,12 +16,11 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from atc_py.ir.constants import Constant
 from atc_py.ir.dims import DimOverflow, Size
 from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node, Range
 from atc_py.ir.types import DType, Tensor, Type, on_host
 from atc_py.ops.base import Array, Cost, Infer, InferError, Layout, Op
-from atc_py.ops.build import known_value, lookup
+from atc_py.ops.build import Values, known_value, lookup
 from atc_py.ops.layouts import layout_of
 from atc_py.schedule.frames import REGIONS, is_alias, roots
 from atc_py.target.cost import Work, evaluated, work_of
@@ -132,22 +131,6 @@ class _Values(dict[str, int]):
         return UNKNOWN
 
 
-class Values(Sequence["Array | None"]):
-    """What is known of an operator's inputs; `asked`: whether somebody has looked at it."""
-
-    def __init__(self, constants: Sequence[Constant | None]) -> None:
-        self.constants = constants
-        self.asked = False
-
-    def __len__(self) -> int:
-        return len(self.constants)
-
-    def __getitem__(self, i: Any) -> Any:
-        self.asked = True
-        found = self.constants[i]
-        return [known_value(c) for c in found] if isinstance(i, slice) else known_value(found)
-
-
 @dataclass(slots=True)
 class Call:
     """An operator with the types and values of its inputs, wherever it stands."""
@@ -227,7 +210,7 @@ class Maker:
 
     def _by_values(self, key: Hashable, call: Call, left: int) -> Needs:
         """What a call needs of which values say it too."""
-        key = (key, *[c and c.key for c in call.values.constants])
+        key = (key, *[c and c.key for c in call.values.inputs])
         found = self._needs.get(key)
         if found is None:
             found = self._needs[key] = self._needed(call, left)
@@ -335,7 +318,7 @@ def _node_job(
         node.attrs,
         tuple([None if v == ABSENT else values[v].type for v in node.inputs]),
         tuple([values[v].type for v in node.outputs]),
-        Values([graph.const(v) for v in node.inputs]),
+        Values(known_value, [graph.const(v) for v in node.inputs]),
         node.subgraphs,
     )
     inputs = [

@@ -179,8 +179,8 @@ class _Placer:
                 continue
             source = frame.vid(node.inputs[i])
             group = self.places.group(source)
-            if target is not None and source in self.places.deltas:
-                continue  # what leaves has a buffer of its own
+            if target is not None and any(v in self.places.deltas for v in group.values):
+                continue  # what leaves has a buffer of its own, and exactly of its size
             in_place = group.space is Space.ARENA or (
                 group.space is Space.OUTPUT and target is not None and group.index == target.index
             )

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from atc_py.ir.constants import Constant
 from atc_py.ir.graph import ABSENT
 from atc_py.ir.types import Tensor, Type
-from atc_py.ops.build import known_value, lookup
+from atc_py.ops.build import Values, known_value, lookup
 from atc_py.plan.types import Alias, Host, If, Loop, Operand, Plan, Region, Scan, Space, Static, Task
 from atc_py.schedule.frames import Frame, Step, all_frames
-from atc_py.schedule.jobs import UNKNOWN, Call, Job, Maker, Program, Sizes, Touch, Values, body_of, counted, slices
+from atc_py.schedule.jobs import UNKNOWN, Call, Job, Maker, Program, Sizes, Touch, body_of, counted, slices
 from atc_py.schedule.places import Places, read_by_host
 
 
@@ -109,7 +109,7 @@ class _FrameJobs:
             values.append(None)
             inputs += [(i, t) for t in self.names.touches(self.maker, vid, type_, constant is not None)]
         outs = tuple([self.places.types[frame.vid(v)] for v in node.outputs])
-        call = Call(op, node.attrs, tuple(types), outs, Values(values), node.subgraphs)
+        call = Call(op, node.attrs, tuple(types), outs, Values(known_value, values), node.subgraphs)
         made = zip(map(frame.vid, node.outputs), outs, strict=True)
         writes = tuple([self.maker.touch(self.names.root.get(v, v), t) for v, t in made])
         name = node.name or node.op
@@ -175,7 +175,7 @@ class _PlanJobs:
         for i, constant in constants.items():
             given[i] = Tensor(constant.dtype, constant.shape)
         types = tuple(given)
-        values = Values([constants.get(i) for i in range(len(types))])
+        values = Values(known_value, [constants.get(i) for i in range(len(types))])
         bodies = {} if task.body is None else {"body": task.body}
         op = lookup(task.kernel, task.attrs)
         call = Call(op, task.attrs, types, tuple([o.type for o in task.outputs]), values, bodies)

@@ -25,7 +25,7 @@ from atc_py.schedule.lanes import Demand
 from atc_py.schedule.plan_jobs import plan_program
 from atc_py.schedule.sink import Handing
 from atc_py.target import Target
-from atc_py.target.cost import Breakdown, microseconds_of
+from atc_py.target.cost import Breakdown, Load, microseconds_of
 
 ASSUMED = "assumed conversion"
 """The task type of what the clock assumes beside the plan's tasks."""
@@ -86,12 +86,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Profile:
-    """A plan on the clock. `handing` is the host's part; `cores` the share of the AI Cores' time that tasks hold."""
+    """A plan on the clock. `handing` is the host's part; `cores` the share of the AI Cores' time that tasks hold.
+
+    `loads` say for each row what it asks of the units, whatever their rates are.
+    """
 
     target: Target
     rows: tuple[Row, ...]
     handing: Handing
     cores: float
+    loads: tuple[Load, ...] = ()
 
     @property
     def latency(self) -> float:
@@ -121,7 +125,8 @@ def profile(plan: Plan, target: Target, dtypes: Mapping[DType, DType] | None = N
     owners = job_owners(program.jobs)
     rows = _rows(timeline.jobs, owners, tasks, lanes, prices, sizes, target)
     now = replace(plan, regions=_repriced(plan.regions, task_costs(program, prices, target)))
-    return Profile(target, tuple(rows), plan_handing(now, target), utilisation(timeline, prices.demands)["cube"])
+    cores = utilisation(timeline, prices.demands)["cube"]
+    return Profile(target, tuple(rows), plan_handing(now, target), cores, tuple(prices.loads))
 
 
 def _repriced(regions: tuple[Region, ...], costs: Mapping[int, int]) -> tuple[Region, ...]:

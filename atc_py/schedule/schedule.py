@@ -17,7 +17,7 @@ from operator import attrgetter
 
 from atc_py.ir.graph import Graph
 from atc_py.memory import Effort, bind
-from atc_py.plan.types import Plan, Space
+from atc_py.plan.types import Host, Plan, Space, Static
 from atc_py.schedule.clock import Lane, Prices, job_prices, run_lanes
 from atc_py.schedule.costs import task_costs
 from atc_py.schedule.formats import with_formats
@@ -57,6 +57,14 @@ class ScheduleOptions:
 
 def schedule(graph: Graph, options: ScheduleOptions | None = None) -> Plan:
     """Make the plan of a lowered graph; the graph gets copies where two outputs would share bytes."""
+    return schedule_priced(graph, options)[0]
+
+
+def schedule_priced(graph: Graph, options: ScheduleOptions | None = None) -> tuple[Plan, Prices | None]:
+    """The plan, and what its jobs cost, by the numbers of its tasks.
+
+    Without a target there are no costs. Steps of graphs inside others are no tasks of these numbers: None there too.
+    """
     options = options or ScheduleOptions()
     insert_copies(graph)
     frame, _ = lay_out(graph, joining=options.joins)
@@ -87,7 +95,8 @@ def schedule(graph: Graph, options: ScheduleOptions | None = None) -> Plan:
         initial=pool.initial(),
         requirements=needs,
     )
-    return _bound(plan, options.memory_effort) if static else plan
+    flat = all(isinstance(region, (Static, Host)) for region in body)
+    return _bound(plan, options.memory_effort) if static else plan, laid.prices if flat else None
 
 
 @dataclass(frozen=True)
@@ -99,6 +108,7 @@ class _Laid:
     streams: Streams
     costs: Mapping[int, int]
     us: float = 0.0
+    prices: Prices | None = None
 
 
 def _low_frame(graph: Graph, frame: Frame, options: ScheduleOptions, sizes: Sizes) -> tuple[Frame, Places]:
@@ -122,7 +132,7 @@ def _laid_out(graph: Graph, low: tuple[Frame, Places], options: ScheduleOptions,
         return _Laid(frame, places, Streams(), {})
     jobs = frame_program(frame, places, sizes)
     program, prices = _priced(jobs, options.soc)
-    one = _Laid(frame, places, Streams(), task_costs(program, prices, options.soc), _serial(program, prices))
+    one = _Laid(frame, places, Streams(), task_costs(program, prices, options.soc), _serial(program, prices), prices)
     # Task by task, the host is what sets the order.
     most = 1 if options.single_stream or options.options.get("sink") == "op" else options.stream_num
     if most < 2:
@@ -151,7 +161,7 @@ def _on_streams(
     program, prices = _priced(_moved(jobs, low, steps), soc)
     lanes = {step.start: Lane(-1 - step.start) for step in steps if not step.bodies} | dict(streams.lanes)
     cycles = run_lanes(program, prices, soc, lanes).cycles - cycles_of(soc.rates.model_us, soc)
-    return _Laid(frame, placed, streams, task_costs(program, prices, soc), cycles)
+    return _Laid(frame, placed, streams, task_costs(program, prices, soc), cycles, prices)
 
 
 def _moved(jobs: Program, low: Frame, steps: Sequence[Step]) -> Program:

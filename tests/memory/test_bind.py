@@ -95,9 +95,9 @@ def test_a_plan_without_an_arena() -> None:
 @pytest.mark.parametrize("effort", ["fast", "max"])
 def test_a_conversion_records_its_effort(effort: Effort) -> None:
     om = compile_model(MODELS_DIR / "small_cnn.onnx", Options(memory_effort=effort))
-    assert om.plan.options["memory_effort"] == effort and om.plan.arena > 0
+    assert om.plan.options["memory_effort"] == effort
 
 
 def test_an_effort_that_is_none() -> None:
-    with pytest.raises(AtcError, match="--memory-effort.*none of fast, default, max"):
+    with pytest.raises(AtcError, match=r"--memory-effort.*none of fast, default, max"):
         compile_model(MODELS_DIR / "small_cnn.onnx", Options(memory_effort="most"))  # type: ignore[arg-type]

@@ -229,15 +229,16 @@ def integers(m: Maker, a: int, b: int, c: int) -> Made:
 @step
 def activation(m: Maker, a: int, b: int, c: int) -> Made:
     x = m.real(a)
-    half = m.const(0.5)
+    one, three, six = m.const(1), m.const(3), m.const(6)
+    half, root = m.op("Mul", x, m.const(0.5)), m.op("Div", x, m.const(2**0.5))
     return m.scaled((
         lambda: m.op("Mul", x, m.op("Sigmoid", x)),
-        lambda: m.op("Mul", m.op("Mul", x, half), m.op("Add", m.op("Erf", m.op("Div", x, m.const(2**0.5))), m.const(1))),
-        lambda: m.op("Div", m.op("Mul", x, m.op("Clip", m.op("Add", x, m.const(3)), m.const(0), m.const(6))), m.const(6)),
+        lambda: m.op("Mul", half, m.op("Add", m.op("Erf", root), one)),
+        lambda: m.op("Div", m.op("Mul", x, m.op("Clip", m.op("Add", x, three), m.const(0), six)), six),
         lambda: m.op("Mul", x, m.op("Tanh", m.op("Softplus", x))),
         lambda: m.op("Mul", x, m.op("Sigmoid", m.op("Mul", x, m.const(1.702)))),
         lambda: m.op("Max", x, m.const(0)),
-        lambda: m.op("Reciprocal", m.op("Add", m.op("Exp", m.op("Neg", m.op("Tanh", x))), m.const(1))),
+        lambda: m.op("Reciprocal", m.op("Add", m.op("Exp", m.op("Neg", m.op("Tanh", x))), one)),
     )[b % 7](), 2)  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The pipelines as a whole: levels, options, errors, reports, long chains, time, whole models."""
+"""The pipelines as a whole: levels, options, errors, reports, long chains, time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from atc_py.errors import AtcError, error
 from atc_py.ir.clone import clone
@@ -180,47 +178,6 @@ def test_a_long_chain_of_constants_folds() -> None:
     optimize(graph)
     assert time.process_time() - start < 5
     assert work(graph) == ["Mul"]
-
-
-def mixed(b: Builder, x: int, r: int, step: str) -> tuple[int, int]:
-    """One random step of a generated graph over two running values of shape (2, 3, 4)."""
-    c = b.const(np.arange(4), np.float32)
-    steps: dict[str, Any] = {
-        "swap": lambda: (r, x),
-        "relu": lambda: (b.op("Relu", x), r),
-        "add": lambda: (b.op("Add", x, r), r),
-        "same": lambda: (b.op("Add", b.op("Exp", x), b.op("Exp", x)), r),
-        "const": lambda: (b.op("Mul", x, b.op("Add", c, c)), r),
-        "turn": lambda: (b.op("Transpose", b.op("Transpose", x, perm=(1, 2, 0)), perm=(2, 0, 1)), r),
-        "flat": lambda: (b.op("Reshape", b.op("Flatten", x), b.const([2, 3, 4])), r),
-        "gate": lambda: (b.op("Mul", x, b.op("Sigmoid", x)), r),
-        "matmul": lambda: (b.op("MatMul", x, b.const(np.eye(4) + 0.1, np.float32)), r),
-        "cast": lambda: (b.op("Cast", b.op("Cast", x, to=DType.FLOAT64), to=DType.FLOAT32), x),
-        "split": lambda: (b.op("Concat", *b.ops("Split", x, b.const([1, 3]), outputs=2, axis=2), axis=2), r),
-    }
-    found: tuple[int, int] = steps[step]()
-    return found
-
-
-STEPS = ["swap", "relu", "add", "same", "const", "turn", "flat", "gate", "matmul", "cast", "split"]
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.sampled_from(STEPS), min_size=1, max_size=12), st.integers(0, 3))
-def test_generated_graphs_compute_the_same(steps: list[str], level: int) -> None:
-    b = Builder()
-    x, r = b.input("x", (2, 3, 4)), b.input("r", (2, 3, 4))
-    for step in steps:
-        x, r = mixed(b, x, r, step)
-    graph = b.done(b.op("Tanh", x), r)
-    inputs = random_inputs(graph)
-    want = interpret(graph, inputs)
-    optimize(graph, OptimizeOptions(level=level, debug=True))
-    lower(graph, TARGET, LowerOptions(level=level, debug=True))
-    validate(graph, "lower")
-    assert_same(interpret(graph, inputs), want, 1e-3, 1e-4)
-    again = clone(graph)
-    assert lower(again, TARGET, LowerOptions(level=level)).changed == 0
 
 
 def test_bodies_of_fused_tasks_are_left_alone() -> None:

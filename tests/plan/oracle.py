@@ -13,7 +13,7 @@ from atc_py.plan.types import Access, Operand, Plan, Space, Static
 from tests.plan.interleavings import elements, harm
 
 IN_PLACE = {
-    **dict.fromkeys(["Relu", "Sigmoid", "Tanh", "Neg", "Exp", "Softmax"], (0,)),
+    **dict.fromkeys(["Relu", "Sigmoid", "Swish", "Tanh", "Neg", "Exp", "Softmax"], (0,)),
     **dict.fromkeys(["Add", "Mul", "Sub"], (0, 1)),
 }
 """Inputs that may be overwritten, element for element: what a mathematician would allow."""

@@ -9,8 +9,9 @@ import pytest
 from onnx import ModelProto
 
 from atc_py import Options, Session, compile_model
-from atc_py.compiler import prove
+from atc_py.compiler import compile_graph, prove
 from atc_py.emit import om_bytes
+from atc_py.graph import Builder
 from atc_py.plan.types import Plan
 from tests.making import FLOAT, model, node
 
@@ -142,3 +143,17 @@ def test_a_part_is_overwritten_only_when_the_whole_has_been_read() -> None:
 
 def test_at_level_0_each_node_is_a_task() -> None:
     assert "Concat" in kernels(compile_model(joined([1, 8, 4], 1), Options(opt_level=0)).plan)
+
+
+def test_an_output_does_not_take_over_the_first_part_of_a_whole() -> None:
+    b = Builder("split")
+    x = b.data("x", "float32", (4, 8))
+    first, second = b.op("Split", b.op("Softmax", x), outputs=2, axis=0, num_outputs=2)
+    graph = b.build(y=b.op("Neg", first), z=b.op("Exp", second))
+    for level in (0, 1, 2):
+        data = om_bytes(compile_graph(graph, Options(opt_level=level)))
+        given = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
+        y, z = Session(data, debug_memory=True).run(None, {"x": given})
+        soft = np.exp(given) / np.exp(given).sum(-1, keepdims=True)
+        np.testing.assert_allclose(y, -soft[:2], rtol=1e-5)
+        np.testing.assert_allclose(z, np.exp(soft[2:]), rtol=1e-5)
