@@ -150,6 +150,15 @@ def compile_model(
     return om
 
 
+def as_toolkit(options: Options) -> Options:
+    """The options under which the plan is, as far as we know, the one that the target's own toolkit makes."""
+    toolkit = load(options.soc_version).toolkit
+    if toolkit is None:
+        return options
+    lacks = options.disabled_passes | frozenset(toolkit.lacks)
+    return replace(options, disabled_passes=lacks, stream_num=min(options.stream_num, toolkit.streams))
+
+
 def compile_structure(model: onnx.ModelProto, options: Options) -> Om:
     """Compile a model of which only the structure counts, for predictions of time: its weights need not be there.
 

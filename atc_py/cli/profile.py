@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from atc_py.schedule.profile import Profile
     from atc_py.target import Target
 
+PLANS = ("toolkit", "own")
 EXAMPLES = """
 atc profile model.om
 atc profile model.om --trace trace.json --csv op_summary.csv
@@ -34,17 +35,27 @@ atc profile resnet50.onnx --soc-version Ascend310P3 --precision-mode fp16 --inpu
 @click.option("--trace", type=click.Path(dir_okay=False), help="Write a Chrome trace, which Perfetto opens.")
 @click.option("--csv", type=click.Path(dir_okay=False), help="Write a table of the tasks, as msprof's op_summary.csv.")
 @click.option("--top", type=click.IntRange(0), default=15, show_default=True, help="So many tasks are shown.")
+@click.option(
+    "--plan",
+    type=click.Choice(PLANS),
+    default=PLANS[0],
+    show_default=True,
+    help="Of an ONNX model: the plan that the chip's own toolkit makes, without what that lacks by the target's file, "
+    "or ours with everything on. An OM has its own plan.",
+)
 @compile_options
 @custom_option
 @common
 def verb(model: str, **given: Any) -> None:
     """Get a plan, run the clock, report."""
+    from atc_py.cli.inspect import is_onnx
     from atc_py.schedule.profile import profile
 
     plan, target = _plan(model, given)
     found = profile(plan, target)
+    whose = given["plan"] if is_onnx(model) else "own"
     written = write_files(found, model, given["trace"], given["csv"])
-    facts = profile_facts(found, model, plan) | {"files": written}
+    facts = profile_facts(found, model, plan, whose) | {"files": written}
     if given["json"]:
         print_json(facts)
         return
@@ -73,6 +84,8 @@ def _plan(path: str, given: dict[str, Any]) -> tuple[Plan, Target]:
     from atc_py.frontend import model_file
 
     options = options_of(path, given)
+    if given["plan"] == "toolkit":
+        options = compiler.as_toolkit(options)
     om = compiler.compile_structure(model_file.load(path).proto, options)
     return om.plan, load_target(options.soc_version)
 
@@ -95,8 +108,8 @@ def write_files(found: Profile, title: str, trace: str | None, csv: str | None) 
     return written
 
 
-def profile_facts(found: Profile, model: str, plan: Plan) -> dict[str, Any]:
-    """The profile as `docs/schema/profile.schema.json` has it."""
+def profile_facts(found: Profile, model: str, plan: Plan, whose: str) -> dict[str, Any]:
+    """The profile as `docs/schema/profile.schema.json` has it; `whose` plan it is: see `--plan`."""
     from atc_py.schedule.advice import advice
 
     return {
@@ -104,6 +117,7 @@ def profile_facts(found: Profile, model: str, plan: Plan) -> dict[str, Any]:
         "model": model,
         "soc_version": found.target.name,
         "precision_mode": plan.options.get("precision_mode", "origin"),
+        "plan": whose,
         "hint": dict(plan.hint or {}),
         "predicted_latency_us": round(found.latency, 2),
         "streams": plan.streams,

@@ -24,7 +24,7 @@ _VARINT, _BYTES, _FOUR = 0, 2, 5
 @lru_cache(maxsize=1 << 14)
 def varint(value: int) -> bytes:
     """An integer of 64 bits, a negative one as its two's complement; `ValueError` beyond."""
-    if not -_WORD // 2 <= value < _WORD:
+    if not -_WORD // 2 <= value < _WORD // 2:
         raise ValueError(f"{value} has more than 64 bits")
     value %= _WORD
     found = bytearray()

@@ -16,7 +16,8 @@ from atc_py.ops.base import Op
 
 CUBE = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 QUANTIZED = frozenset({"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"})
-SCALES = frozenset({"BatchNormalization", "InstanceNormalization", "QuantizeLinear", "DequantizeLinear"})
+NORMS = frozenset({"BatchNormalization", "InstanceNormalization"})
+QUANTIZATION = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
 def follows(op: Op) -> bool:
@@ -24,12 +25,25 @@ def follows(op: Op) -> bool:
 
     An InstanceNormalization takes whole planes of a few channels, where they fit the buffer.
     """
-    return elementwise(op) or op.name in SCALES
+    return _plain(op) or op.name in NORMS
+
+
+def _plain(op: Op) -> bool:
+    return elementwise(op) or op.name in QUANTIZATION
 
 
 CONV_EPILOGUE = Rule(
     name="conv_epilogue",
     doc="Conv, ConvTranspose, Gemm or MatMul with bias, residual, activations and quantization",
+    anchors=CUBE | QUANTIZED,
+    admits=(ENGINE,),
+    followers=_plain,
+    constraints=(ENGINE, LABEL, KNOWN, BORDER, SHAPE),
+)
+
+CONV_NORM = Rule(
+    name="conv_norm",
+    doc="Conv, ConvTranspose, Gemm or MatMul with a norm of channels, and what follows that elementwise",
     anchors=CUBE | QUANTIZED,
     admits=(ENGINE,),
     followers=follows,

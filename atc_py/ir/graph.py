@@ -103,7 +103,7 @@ class Graph:
         self._next_value = 0
         self._net_output: int | None = None
         self._order: list[Node] = []
-        self._edges: list[tuple[int, list[int], list[int]]] = []
+        self._edges: list[tuple[int, Node, list[int], list[int]]] = []
 
     # -- building ----------------------------------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ class Graph:
         """All nodes, producers first; among ready nodes the lowest id first. `ValueError` on a cycle."""
         if self._in_order():
             return list(self.nodes.values())
-        edges = [(node.id, node.inputs[:], node.outputs[:]) for node in self.nodes.values()]
+        edges = [(number, node, node.inputs[:], node.outputs[:]) for number, node in self.nodes.items()]
         if edges != self._edges:  # passes that change nothing ask again and again
             self._order, self._edges = self._sorted(), edges
         return self._order[:]

@@ -76,9 +76,7 @@ class Prices:
         """What each job occupies."""
         made: dict[tuple[int, int, str], Demand] = {}
         found: list[Demand] = []
-        for job, load, traffic, cost in zip(
-            self.program.jobs, self.loads, self.traffic, self.breakdowns, strict=True
-        ):
+        for job, load, traffic, cost in zip(self.program.jobs, self.loads, self.traffic, self.breakdowns, strict=True):
             key = (id(load), id(cost), job.engine)
             demand = made.get(key)
             if demand is None:

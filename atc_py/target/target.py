@@ -4,7 +4,7 @@
     load("Ascend310P")                →  AtcError: there is no target 'Ascend310P'; did you mean Ascend310P3, …?
     load("my_npu.toml")               →  a target of one's own, in the form of the files in `atc_py/target/data`
 
-Every key is required, none may be unknown; all faults of a file are reported at once.
+Every key is required (of the table `toolkit`, where there is one), none may be unknown; all faults of a file are reported at once.
 """
 
 from __future__ import annotations
@@ -64,12 +64,23 @@ class Rates:
     aicpu_per_us: float
 
 
+@dataclass(frozen=True)
+class Toolkit:
+    """The vendor's toolkit with which the chip's latencies were measured: what predictions of time have to leave out.
+
+    `lacks` are passes and fusion rules of ours that it has not; `streams` is on how many streams it puts a model.
+    """
+
+    lacks: tuple[str, ...]
+    streams: int
+
+
 @dataclass(frozen=True, eq=False)
 class Target:
     """One system on chip. Sizes are bytes (of one core's buffer where it is a core's), rates bytes a cycle of one core.
 
     `cube` has an entry for each dtype that the cube unit multiplies without emulation. `prefers` is the format in
-    which the units take four-dimensional activations.
+    which the units take four-dimensional activations. `toolkit` is None where nothing is known of it.
     """
 
     name: str
@@ -90,6 +101,7 @@ class Target:
     cube: Mapping[DType, CubeShape]
     prefers: Format
     rates: Rates
+    toolkit: Toolkit | None = None
 
     @property
     def vector_units(self) -> int:
@@ -152,7 +164,8 @@ _RATES: dict[str, tuple[float, float]] = {
 }
 """The table of rates: key → (smallest, largest)."""
 
-_TABLES = ("target", *_RANGES, "rates", "cube")
+_TABLES = ("target", *_RANGES, "rates", "cube", "toolkit")
+"""All tables; `toolkit` may be left out."""
 _FORMATS = {"NC1HWC0": Format.NC1HWC0, "NHWC": Format.NHWC}
 
 
@@ -228,10 +241,12 @@ class _Reader:
         if prefers not in _FORMATS:
             self._fault("target.prefers", f"expected one of {', '.join(_FORMATS)}, found {prefers!r}")
         rates = self._rates()
-        cube = self._cube()
+        cube, toolkit = self._cube(), self._toolkit()
         self.problems.raise_any()
         prefers = _FORMATS[str(prefers)]
-        return Target(name=name, description=description, cube=cube, prefers=prefers, rates=rates, **numbers)
+        return Target(
+            name=name, description=description, cube=cube, prefers=prefers, rates=rates, toolkit=toolkit, **numbers
+        )
 
     def _fault(self, key: str, cause: str, hint: str = "") -> None:
         self.problems.add("E20011", f"{self.place}: {key}", cause, hint)
@@ -264,6 +279,17 @@ class _Reader:
         self._known("rates.", given, tuple(_RATES))
         found = {key: self._number(f"rates.{key}", given.get(key), *ends) for key, ends in _RATES.items()}
         return Rates(**found)
+
+    def _toolkit(self) -> Toolkit | None:
+        if "toolkit" not in self.tables:
+            return None
+        given = self._table("toolkit")
+        self._known("toolkit.", given, ("lacks", "streams"))
+        lacks = given.get("lacks")
+        if not (isinstance(lacks, list) and all(isinstance(name, str) for name in lacks)):
+            self._fault("toolkit.lacks", f"expected a list of names of passes, found {lacks!r}")
+            lacks = []
+        return Toolkit(tuple(lacks), self._whole("toolkit.streams", given.get("streams"), 1, 1024))
 
     def _number(self, key: str, value: Any, low: float, high: float) -> float:
         if type(value) not in (int, float):

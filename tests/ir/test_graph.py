@@ -223,3 +223,41 @@ def test_a_deep_chain_needs_no_recursion() -> None:
     for n in nodes[:100]:
         g.bypass(n, n.inputs[0])
     validate(g)
+
+
+def _asked_anew(g: Graph) -> list[int]:
+    return [n.id for n in clone(g).order()]
+
+
+def test_the_order_is_kept_only_while_the_graph_is_the_same() -> None:
+    g = Graph("g")
+    x = g.add_input("x", F)
+    late = g.add("Relu", [x], [F])
+    early = g.add("Neg", [x], [F])
+    g.set_input(late, 0, early.outputs[0])  # ids no longer follow the order
+    g.set_outputs([late.outputs[0]], ["y"])
+    first = g.order()
+    assert [n.op for n in first] == ["Data", "Neg", "Relu", "NetOutput"]
+    first.clear()
+    assert [n.id for n in g.order()] == _asked_anew(g), "the caller's list is its own"
+    g.set_input(late, 0, x)
+    assert [n.id for n in g.order()] == _asked_anew(g)
+    g.set_input(early, 0, late.outputs[0])
+    g.set_input(late, 0, x)
+    g.set_input(g.net_output, 0, early.outputs[0])
+    assert [n.id for n in g.order()] == _asked_anew(g)
+    g.set_input(late, 0, x)
+    other = g.replace_chain([late], "Abs", [x])
+    assert other in g.order() and late not in g.order() and [n.id for n in g.order()] == _asked_anew(g)
+
+
+def test_nodes_that_change_places_are_not_taken_for_each_other() -> None:
+    g = Graph("g")
+    x = g.add_input("x", F)
+    late, early = g.add("Relu", [x], [F]), g.add("Neg", [x], [F])
+    one, other = g.add("Sin", [x], [F]), g.add("Cos", [x], [F])
+    g.set_input(late, 0, early.outputs[0])
+    g.set_outputs([late.outputs[0]], ["y"])
+    assert g.order().index(one) < g.order().index(other)
+    g.renumber([g.producer(x), late, early, other, one, g.net_output])  # the edges look as they did before
+    assert g.order().index(other) < g.order().index(one) and [n.id for n in g.order()] == _asked_anew(g)

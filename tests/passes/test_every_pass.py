@@ -34,7 +34,8 @@ from atc_py.passes.base import Pass, PassContext
 from atc_py.runtime.compare import compare_values
 from atc_py.target import Target, load
 from models import catalog
-from tests.passes.generated import SIZES, STEPS, graph_of, graphs
+from tests.passes.generated import graph_of, graphs
+from tests.passes.generating import SIZES, STEPS
 from tests.passes.interp import assert_same, interpret, random_inputs, work
 
 P3 = load("Ascend310P3")
@@ -43,6 +44,9 @@ TINY = replace(P3, memory=6 << 10)
 TARGETS = ("Generic", "Ascend310P3", "Ascend910B1")
 MODES = ("origin", "fp16", "mixed_float16")
 OPTIONAL = sorted(p.name for p in (*OPTIMIZE, *LOWER) if p.level > 0)
+
+MOVES = frozenset({"TensorMove", "TransData", "Cast"})
+"""What lowering may add."""
 
 Same = Callable[[Sequence[Any], Sequence[Any]], None]
 
@@ -130,7 +134,7 @@ def test_models_compute_the_same(name: str, corpus_model: Callable[[str], Any]) 
     judge = Judge(graph, inputs, same)
     before = len(work(graph))
     judged(graph, judge)
-    assert judge.seen and len(work(graph)) <= before
+    assert judge.seen and len([op for op in work(graph) if op not in MOVES]) <= before
 
 
 @cache

@@ -76,7 +76,7 @@ def reads(n: onnx.NodeProto) -> set[str]:
 def names_symbols(value: onnx.ValueInfoProto) -> bool:
     """Whether symbols are named after an input: for its dims without names."""
     dims = value.type.tensor_type.shape.dim
-    return any(not d.HasField("dim_value") and not d.dim_param for d in dims)
+    return any(d.dim_value < 1 and d.dim_param in ("", "?") for d in dims)
 
 
 def shuffled(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:

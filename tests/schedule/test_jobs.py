@@ -1,0 +1,34 @@
+"""Jobs of operators that were met before are those that would be made anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from atc_py import frontend
+from atc_py.graph import Builder
+from atc_py.ir.types import DType, Tensor
+from atc_py.schedule.jobs import Maker, graph_program, sizes_of
+
+MODELS = Path(__file__).resolve().parent.parent.parent / "models"
+
+
+@pytest.mark.parametrize("name", ["small_cnn", "small_transformer", "corpus/mobilenetv3", "corpus/loop_while_if"])
+def test_what_is_remembered_is_what_would_be_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = frontend.read(MODELS / f"{name}.onnx")
+    sizes = sizes_of(graph.symbols, {})
+    remembered = graph_program(graph, sizes)
+    monkeypatch.setattr(Maker, "needs", Maker._needed)
+    assert graph_program(graph, sizes) == remembered
+
+
+def test_calls_that_differ_in_a_value_only_are_told_apart() -> None:
+    b = Builder("reductions")
+    x = b.input("x", Tensor(DType.FLOAT32, (1, 64, 8, 8)))
+    ends = [b.op("ReduceMean", x, b.const([axis]), keepdims=1) for axis in (1, 2, 3, 1)]
+    graph = b.build(**{f"y{i}": end for i, end in enumerate(ends)})
+    first, second, third, again = graph_program(graph, sizes_of(graph.symbols, {})).jobs
+    assert first.work is again.work and first.layout == again.layout
+    assert {id(j.work) for j in (first, second, third)} == {id(first.work), id(second.work), id(third.work)}
+    assert len({id(first.work), id(second.work), id(third.work)}) == 3
