@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,10 +60,10 @@ class Options:
     symbols at which figures are evaluated, `out_nodes` other outputs, `custom_ops` modules that declare operators (see
     `atc_py.custom.load`), `precision_lists` operators and nodes that the precision mode treats in another way (see
     `atc_py.passes.mixlist.read_lists`). `stream_num` is how many streams there may be, `sink` how the model is handed
-    to the device (`graph`, `subgraph`, `op`: see `atc_py.schedule.sink`), `memory_effort` how far the allocator goes for a
-    static plan (`fast`, `default`, `max`: see `atc_py.memory`). `fusion_rules`
-    are modules with rules of the user's own (see `atc_py.fusion.plugins`), `fusion_switch_file` ATC's list of passes
-    that are off (see `atc_py.fusion.switches`).
+    to the device (`graph`, `subgraph`, `op`: see `atc_py.schedule.sink`), `memory_effort` how far the allocator goes
+    for a static plan (`fast`, `default`, `max`: see `atc_py.memory`). `fusion_rules` are modules with rules of the
+    user's own (see `atc_py.fusion.plugins`), `fusion_switch_file` ATC's list of passes that are off (see
+    `atc_py.fusion.switches`); an `Options` reads both once, a conversion reads them anew.
     """
 
     input_shapes: Mapping[str, Sequence[Size | str | None]] = field(default_factory=dict)
@@ -91,10 +92,18 @@ class Options:
 
     def rules(self) -> tuple[Rule, ...]:
         """The fusion rules of the modules that are given. Raises `AtcError` E20050."""
+        return self._rules
+
+    @cached_property
+    def _rules(self) -> tuple[Rule, ...]:
         return load_all(self.fusion_rules, pass_names()) if self.fusion_rules else ()
 
     def switches(self) -> Switches:
         """What the fusion switch file turns off. Raises `AtcError` E20051."""
+        return self._switches
+
+    @cached_property
+    def _switches(self) -> Switches:
         if self.fusion_switch_file is None:
             return Switches()
         optional = [p.name for p in (*OPTIMIZE, *LOWER) if p.level > 0]
@@ -110,8 +119,8 @@ class Options:
             rules=self.rules(),
             precision_mode=self.precision_mode,
             precision_lists=self.precision_lists,
+            input_hint=self.input_hint,
         )
-
 
     def schedule_options(self, target: Target) -> ScheduleOptions:
         """The part that `schedule` reads."""
@@ -135,7 +144,7 @@ def compile_model(
     watch: Watch | None = None,
 ) -> Om:
     """Compile an ONNX model. Raises `AtcError` with everything that is wrong with it."""
-    options = options or Options()
+    options = replace(options or Options())  # files that it names are read anew for each conversion, once
     target = _prepared(options)
     stage = _Stages(progress, watch)
     reading = frontend.ReadOptions(options.input_shapes, tuple(options.out_nodes))
@@ -186,7 +195,7 @@ def compile_graph(
 
     Of the options, those that speak of an ONNX model (`input_shapes`, `out_nodes`) do not apply. Raises `AtcError`.
     """
-    options = options or Options()
+    options = replace(options or Options())  # files that it names are read anew for each conversion, once
     target = _prepared(options)
     stage = _Stages(progress, watch)
     check_nodes(options.precision_lists, graph)
@@ -209,6 +218,7 @@ def recompile(
     `recorded` are the options that the OM records of its own conversion: a higher level optimizes the graph further.
     Raises `AtcError` E20004 for each option that only the ONNX model can meet.
     """
+    options = replace(options)
     level = options.opt_level if recorded is None else int(str(recorded["opt_level"])[1:])
     _check_recompilation(options, level)
     target = _prepared(options)

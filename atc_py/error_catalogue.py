@@ -309,8 +309,8 @@ OWN: dict[str, tuple[str, str, str]] = {
     ),
     "E40006": (
         "A task read what it does not mean",
-        "Under --debug-memory every byte of the arena remembers which task wrote it, as which value. A read met bytes of "
-        "another value, bytes that were given up, or bytes that nobody wrote. The plan is wrong.",
+        "Under --debug-memory every byte of the arena remembers which task wrote it, as which value. A read met bytes "
+        "of another value, bytes that were given up, or bytes that nobody wrote. The plan is wrong.",
         _REPORT,
     ),
     "E40005": (
@@ -324,6 +324,11 @@ OWN: dict[str, tuple[str, str, str]] = {
         "The oracle cannot run the model",
         "onnxruntime, or onnx's reference implementation, refused the model or failed on it.",
         "Try the other one: --oracle reference, or --oracle onnxruntime.",
+    ),
+    "E50002": (
+        "The oracle ended its process",
+        "onnxruntime crashed or aborted on the model, which the result of the model here says nothing about.",
+        "Try --oracle reference, or other inputs; the crash itself is for onnxruntime's maintainers.",
     ),
     "EI000": (
         "A graph stands in two places",

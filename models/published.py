@@ -3,6 +3,7 @@
 rows = published.rows()
 rows[0].model, rows[0].batch, rows[0].milliseconds          ("resnext50_32x4d", 1, 0.6711)
 published.graph(rows[0])                                    None: this graph is not among the ten
+published.predict(rows[0], "Ascend310P3", folder).latency   757.1: microseconds, as `atc profile` predicts them
 """
 
 from __future__ import annotations
@@ -10,13 +11,10 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-NOT_THERE = frozenset({"conv_chain", "horizontal", "prologue", "rotary"})
-"""Fusion rules of ours that the toolkit had not with which the rows were measured (CANN 5.1 to 6.3 on this chip).
-
-It fused what follows a convolution or product elementwise, chains of the vector unit, norms and pooling; it stored the
-map between two convolutions, ran each product by itself, and made a product's operand in a task of its own.
-"""
+if TYPE_CHECKING:
+    from atc_py.schedule.profile import Profile
 
 FOLDER = Path(__file__).resolve().parent / "latency"
 
@@ -63,3 +61,17 @@ def graph(row: Row, folder: Path | None = None) -> Path | None:
         if place is not None and (place / row.graph).is_file():
             return place / row.graph
     return None
+
+
+def predict(row: Row, soc_version: str, folder: Path | None = None) -> Profile:
+    """The row's profile by `atc profile GRAPH --precision-mode fp16 --input-shape …`; its graph has to be there."""
+    from atc_py import compiler
+    from atc_py.frontend import model_file
+    from atc_py.schedule.profile import profile
+    from atc_py.target import load
+
+    path = graph(row, folder)
+    assert path is not None
+    given = compiler.Options(soc_version=soc_version, precision_mode="fp16", input_shapes=dict(row.shapes))
+    om = compiler.compile_structure(model_file.load(path).proto, compiler.as_toolkit(given))
+    return profile(om.plan, load(soc_version))

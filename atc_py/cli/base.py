@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -61,6 +61,20 @@ class Command(click.Command):
             from atc_py.cli.failure import exit_code
 
             ctx.exit(exit_code(failure, bool(ctx.params.get("json")), bool(ctx.params.get("debug"))))
+
+
+class AnyCase(click.Choice[str]):
+    """A choice in any letter case; errors list the values as they are written."""
+
+    def __init__(self, choices: Sequence[str]) -> None:
+        super().__init__(choices, case_sensitive=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The value as it is among the choices."""
+        found = next((c for c in self.choices if c.lower() == str(value).lower()), None)
+        if found is None:
+            self.fail(f"'{value}' is not one of {', '.join(self.choices)}", param, ctx)
+        return found
 
 
 def common(verb: _F) -> _F:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from atc_py.cli.base import check_options, command, common, custom_option, input_option, seed_option, shape_option
+from atc_py.cli.base import (
+    AnyCase,
+    check_options,
+    command,
+    common,
+    custom_option,
+    input_option,
+    seed_option,
+    shape_option,
+)
 from atc_py.cli.usage import Usage, print_json
 
 if TYPE_CHECKING:
@@ -44,7 +53,7 @@ atc check model.onnx --rtol 1e-4 --atol 1e-5
 @click.option("--soc-version", help="The NPU to convert for, when no OM is given.")
 @click.option(
     "--opt-level",
-    type=click.Choice(["O0", "O1", "O2", "O3"], case_sensitive=False),
+    type=AnyCase(["O0", "O1", "O2", "O3"]),
     metavar="[O0|O1|O2|O3]",
     help="As for convert.",
 )

@@ -8,13 +8,14 @@ def verb(model, **given):
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from atc_py.cli.atc_options import PRECISION_MODES
+from atc_py.cli.base import AnyCase
 
 if TYPE_CHECKING:
     from atc_py import compiler
@@ -27,7 +28,7 @@ LEVELS = ("O0", "O1", "O2", "O3")
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--input-shape", default="", metavar="TEXT", help='Input shapes, "x:1,3,224,224;y:-1,1~16".'),
     click.option("--input-hint-shape", default="", metavar="TEXT", help="Shapes at which figures are evaluated."),
-    click.option("--input-format", type=click.Choice(["ND", "NCHW", "NCDHW"], case_sensitive=False), hidden=True),
+    click.option("--input-format", type=AnyCase(["ND", "NCHW", "NCDHW"]), hidden=True),
     click.option("--soc-version", default="Ascend310P3", show_default=True, help="The NPU to compile for."),
     click.option(
         "--precision-mode",
@@ -46,7 +47,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--opt-level",
         "--oo-level",
-        type=click.Choice(LEVELS, case_sensitive=False),
+        type=AnyCase(LEVELS),
         default="O2",
         show_default=True,
         metavar="[O0|O1|O2|O3]",
@@ -100,6 +101,21 @@ def compile_options(verb: _F) -> _F:
     for option in reversed(_OPTIONS):
         verb = option(verb)
     return verb
+
+
+def compile_only(ctx: click.Context, serving: Sequence[str]) -> list[str]:
+    """The options of compiling that the command line gives; those named in `serving` have another use too."""
+
+    @compile_options
+    def probe() -> None: ...
+
+    names = {p.name for p in probe.__click_params__} - set(serving)  # type: ignore[attr-defined]
+    default = click.core.ParameterSource.DEFAULT
+    return [
+        p.opts[0]
+        for p in ctx.command.params
+        if p.name is not None and p.name in names and ctx.get_parameter_source(p.name) is not default
+    ]
 
 
 def options_of(source: str, given: dict[str, Any]) -> compiler.Options:

@@ -24,7 +24,7 @@ _CODE = re.compile(r"[EWew][A-Za-z]?\d+")
 
 @command(
     "explain",
-    "Say what an error or warning code means (without WHAT: all of them), or, for an ONNX model, what each pass did, "
+    "Say what an error or warning code means (without one: all of them), or, for an ONNX model, what each pass did, "
     "and what was left alone and why.",
     EXAMPLES,
 )

@@ -101,6 +101,8 @@ def verify(ctx: click.Context, /, model: str, golden: str, **given: Any) -> None
 
     if given["junit"]:
         writable(Path(given["junit"]))
+    if not Path(golden).exists() and not golden.lower().endswith(".npz"):
+        golden += ".npz"  # as 'record' adds it
     kept = files.read(golden)
     session = Session(open_checked(model))
     start = time.perf_counter()

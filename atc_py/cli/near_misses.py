@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from atc_py.cli.compiling import dumper_of, options_of
 from atc_py.errors import error
+from atc_py.fusion import RULES, installed
+from atc_py.ops.build import lookup
+from atc_py.passes import LOWER
 
 if TYPE_CHECKING:
+    from atc_py.compiler import Options
     from atc_py.emit import Om
     from atc_py.emit.stages import Journey
+    from atc_py.fusion import Rule
     from atc_py.ir.graph import Graph, Node
     from atc_py.plan.types import Plan, Task
 
@@ -20,7 +25,7 @@ def explained(source: str, given: dict[str, Any]) -> dict[str, Any]:
     from atc_py import compiler
     from atc_py.emit.stages import Figures, Journey
     from atc_py.passes import pass_names
-    from atc_py.schedule.jobs import HALF
+    from atc_py.schedule.costs import priced_as
     from atc_py.target import load
 
     options = options_of(source, given)
@@ -29,8 +34,7 @@ def explained(source: str, given: dict[str, Any]) -> dict[str, Any]:
         near = get_close_matches(given["rule"], rules, 1)
         hint = f"did you mean '{near[0]}'?" if near else f"they are {', '.join(rules)}"
         raise error("E10001", "--rule", f"there is no pass or rule '{given['rule']}'", hint)
-    half = HALF if options.precision_mode in ("fp16", "mixed_float16") else None
-    figures = Figures(load(options.soc_version), options.input_hint or None, half)
+    figures = Figures(load(options.soc_version), options.input_hint or None, priced_as(options.precision_mode))
     journey = Journey(given["node"]) if given["node"] else None
     dumper = dumper_of(given)
     names: list[str] = []
@@ -54,7 +58,7 @@ def explained(source: str, given: dict[str, Any]) -> dict[str, Any]:
         "left_alone": [d for d in left_alone(om) if given["rule"] in (None, d["rule"], d["pass"])],
     }
     if journey is not None:
-        facts["node"] = _node(om, journey, names)
+        facts["node"] = _node(om, journey, names, options)
     return facts
 
 
@@ -68,7 +72,7 @@ def left_alone(om: Om) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def _node(om: Om, journey: Journey, names: list[str]) -> dict[str, Any]:
+def _node(om: Om, journey: Journey, names: list[str], options: Options) -> dict[str, Any]:
     """What became of a node. Raises `AtcError` E20031 for a name that the model does not have."""
     from atc_py.emit.stages import standing_for
 
@@ -80,8 +84,37 @@ def _node(om: Om, journey: Journey, names: list[str]) -> dict[str, Any]:
     return {
         "name": journey.name,
         "steps": [{"stage": stage, "as": list(found)} for stage, found in journey.steps],
-        "tasks": [_task(om, node) for node in nodes],
+        "tasks": [{**_task(om, node), "left_alone": _told(om, node, journey, options)} for node in nodes],
     }
+
+
+def _told(om: Om, node: Node, journey: Journey, options: Options) -> list[str]:
+    """Why the node's task is no larger: what it was told, what others were told of it, or that no rule looked at it."""
+    stages = [p.name for p in LOWER]
+    later = {f"lower/{name}" for name in stages[stages.index("fusion") :]} | {"lower", "schedule"}
+    before = [found for stage, found in journey.steps if stage not in later]
+    told, name = list(node.notes), f"'{journey.name}' is not fused: "
+    if node.op != "Fused" and not (before and node.op in before[-1]):
+        return told  # fusion itself or a later pass has made it
+    for d in left_alone(om):
+        if name in d["reason"] and f"{d['rule']}: {d['reason']}" not in told:
+            told.append(f"{d['rule']} at {d['node']}: {d['reason']}")
+    rules = [r for r in (*RULES, *installed(), *options.rules()) if r.name not in options.lower_options().disabled]
+    if node.op == "Fused" or any(t.startswith((f"{r.name}: ", f"{r.name} at ")) for t in told for r in rules):
+        return told
+    return told + _unconsidered(node, options, rules)
+
+
+def _unconsidered(node: Node, options: Options, rules: list[Rule]) -> list[str]:
+    """That no fusion rule had anything to say of the node, with those that know its operator."""
+    if options.opt_level < next(p.level for p in LOWER if p.name == "fusion"):
+        return [f"fusion does not run at O{options.opt_level}"]
+    if "fusion" in options.lower_options().disabled:
+        return ["fusion is turned off"]
+    op = lookup(node.op, node.attrs)
+    known = [f"{r.name} (takes it as {' or '.join(roles)}: {r.doc})" for r in rules if (roles := r.roles(op))]
+    why = f"no neighbour may join it by those there are: {'; '.join(known)}" if known else "none knows the operator"
+    return [f"no fusion rule considers {node.op} here: {why}"]
 
 
 def _task(om: Om, node: Node) -> dict[str, Any]:
@@ -110,5 +143,4 @@ def _task(om: Om, node: Node) -> dict[str, Any]:
         "predicted_us": cost,
         "results": results,
         "stands_for": list(node.origin),
-        "left_alone": list(node.notes),
     }

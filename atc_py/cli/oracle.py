@@ -11,6 +11,7 @@ import onnx
 
 from atc_py.cli.onnx_facts import operators
 from atc_py.cli.oracle_casts import casting
+from atc_py.cli.oracle_child import Child, Died
 from atc_py.errors import AtcError, error
 from atc_py.frontend import model_file
 from atc_py.ir.types import DType
@@ -49,6 +50,8 @@ class Oracle:
         self.path, self.kind = Path(path), kind
         self.proto = model_file.load(path).proto
         self._sessions: dict[tuple[tuple[str, ...], bool], Any] = {}
+        # onnxruntime aborts on some models and inputs.
+        self._call = Child(self._run) if kind == "onnxruntime" else self._run
 
     @property
     def outputs(self) -> list[str]:
@@ -71,18 +74,25 @@ class Oracle:
     def run(self, names: Sequence[str], feeds: Mapping[str, Any], optimized: bool = True) -> list[Any]:
         """The values of the named tensors; `optimized` says whether onnxruntime may rewrite the graph.
 
-        Raises `AtcError` E50001 when the oracle cannot run the model.
+        Raises `AtcError` E50001 when the oracle cannot run the model, E50002 when it ends its process.
         """
-        inner = tuple(n for n in dict.fromkeys(names) if n not in self.outputs)
         try:
-            if (inner, optimized) not in self._sessions:
-                kept = {key: s for key, s in self._sessions.items() if key[0] == inner}
-                self._sessions = {**kept, (inner, optimized): self._session(inner, optimized)}
-            return list(self._sessions[inner, optimized].run(list(names), self._fed(feeds)))
+            return list(self._call(list(names), self._fed(feeds), optimized))
         except AtcError:
             raise
+        except Died as e:
+            other = next(n for n in NAMES if n != self.kind)
+            cause = f"{self.kind} ended with {e} on this model and these inputs"
+            raise error("E50002", str(self.path), cause, f"try --oracle {other}, or other inputs") from e
         except Exception as e:  # what an oracle raises is its own affair
             raise self._failed(e) from e
+
+    def _run(self, names: list[str], feeds: dict[str, Any], optimized: bool) -> Any:
+        inner = tuple(n for n in dict.fromkeys(names) if n not in self.outputs)
+        if (inner, optimized) not in self._sessions:
+            kept = {key: s for key, s in self._sessions.items() if key[0] == inner}
+            self._sessions = {**kept, (inner, optimized): self._session(inner, optimized)}
+        return self._sessions[inner, optimized].run(names, feeds)
 
     def compare(
         self,

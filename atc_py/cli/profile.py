@@ -10,7 +10,7 @@ import click
 
 from atc_py.cli.base import command, common, custom_option
 from atc_py.cli.compiling import compile_options
-from atc_py.cli.usage import print_json
+from atc_py.cli.usage import Usage, print_json
 
 if TYPE_CHECKING:
     from atc_py.plan.types import Plan
@@ -28,7 +28,8 @@ atc profile resnet50.onnx --soc-version Ascend310P3 --precision-mode fp16 --inpu
 @command(
     "profile",
     "Predict how long MODEL, an OM or an ONNX model, takes on the device, and what its tasks are bound by. "
-    "The external data of an ONNX model is not read and need not be there.",
+    "The external data of an ONNX model is not read and need not be there. An OM is compiled already: of the options "
+    "of compiling it takes --input-shape and --input-hint-shape, the sizes that it is profiled at.",
     EXAMPLES,
 )
 @click.argument("model", type=click.Path())
@@ -46,12 +47,17 @@ atc profile resnet50.onnx --soc-version Ascend310P3 --precision-mode fp16 --inpu
 @compile_options
 @custom_option
 @common
-def verb(model: str, **given: Any) -> None:
+@click.pass_context
+def verb(ctx: click.Context, /, model: str, **given: Any) -> None:
     """Get a plan, run the clock, report."""
     from atc_py.cli.inspect import is_onnx
     from atc_py.schedule.profile import profile
 
-    plan, target = _plan(model, given)
+    if is_onnx(model):
+        plan, target = _compiled(model, given)
+    else:
+        _refuse_compiling(ctx, given["json"])
+        plan, target = _of_om(model, given)
     found = profile(plan, target)
     whose = given["plan"] if is_onnx(model) else "own"
     written = write_files(found, model, given["trace"], given["csv"])
@@ -69,19 +75,42 @@ def verb(model: str, **given: Any) -> None:
         screen.print(part)
 
 
-def _plan(path: str, given: dict[str, Any]) -> tuple[Plan, Target]:
-    """The plan of an OM, or that of an ONNX model compiled without its weights."""
-    from atc_py.cli.inspect import is_onnx
+def _refuse_compiling(ctx: click.Context, as_json: bool) -> None:
+    """Raise `Usage` E10001 for options that an OM, which has been compiled, cannot follow."""
+    from atc_py.cli.compiling import compile_only
+
+    given = compile_only(ctx, ("input_shape", "input_hint_shape"))
+    if ctx.get_parameter_source("plan") is not click.core.ParameterSource.DEFAULT:
+        given.append("--plan")
+    if given:
+        hint = "an OM is compiled already; give the ONNX model, or convert it again"
+        raise Usage("E10001", ", ".join(given), "needs an ONNX model", hint, ctx=ctx, as_json=as_json)
+
+
+def _of_om(path: str, given: dict[str, Any]) -> tuple[Plan, Target]:
+    """The plan of an OM, at the sizes of --input-shape or --input-hint-shape, else at its hint."""
+    from dataclasses import replace
+
+    from atc_py.cli.running import opened
+    from atc_py.memory import bind
+    from atc_py.runtime.feeds import parse_shapes, symbol_values
     from atc_py.target import load as load_target
 
-    if not is_onnx(path):
-        from atc_py.cli.running import opened
+    plan = opened(path).plan
+    shapes = parse_shapes(given["input_shape"]) | parse_shapes(given["input_hint_shape"])
+    if shapes:
+        env = symbol_values(plan, shapes)
+        bind(plan, env)  # refuses sizes for which the model has no meaning
+        plan = replace(plan, hint=env)
+    return plan, load_target(plan.target)
 
-        plan = opened(path).plan
-        return plan, load_target(plan.target)
+
+def _compiled(path: str, given: dict[str, Any]) -> tuple[Plan, Target]:
+    """The plan of an ONNX model compiled without its weights."""
     from atc_py import compiler
     from atc_py.cli.compiling import options_of
     from atc_py.frontend import model_file
+    from atc_py.target import load as load_target
 
     options = options_of(path, given)
     if given["plan"] == "toolkit":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from atc_py.cli.base import command, common, custom_option, input_option, seed_option, shape_option
+from atc_py.cli.base import AnyCase, command, common, custom_option, input_option, seed_option, shape_option
 from atc_py.cli.usage import print_json
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ atc run model.om --debug-memory --shuffle 7 --loop 20
 @click.option("--output", "-o", type=click.Path(file_okay=False), help="Write the outputs into this folder.")
 @click.option(
     "--outfmt",
-    type=click.Choice(["npy", "bin", "txt", "npz"], case_sensitive=False),
+    type=AnyCase(["npy", "bin", "txt", "npz"]),
     default="npy",
     show_default=True,
     help="The form of written outputs.",

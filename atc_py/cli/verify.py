@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +19,9 @@ EXAMPLES = """
 atc verify model.om
 atc verify model.om --json
 """
+
+GROWTHS: tuple[Callable[[int], int], ...] = (lambda v: 2 * v + 1, lambda v: 2 * v, lambda v: 3 * v, lambda v: v + 1)
+"""How a size is made larger: an odd one first, then multiples, which models that halve and double take."""
 
 
 @command(
@@ -85,14 +88,25 @@ def _plan(loaded: Loaded) -> str:
 
 
 def _other_sizes(plan: Any, hint: dict[str, int]) -> list[dict[str, int]]:
-    """Twice the hint and one more, where the ranges allow."""
-    if not hint:
-        return []
-    other = {}
-    for name, value in hint.items():
-        high = plan.symbols[name].hi
-        other[name] = 2 * value + 1 if high is None else min(2 * value + 1, high)
-    return [other] if other != hint else []
+    """Larger sizes than the hint that the model takes: of all symbols at once, else of one after the other."""
+    from atc_py.plan.live import violated
+
+    def larger(grow: Callable[[int], int], names: Iterable[str], env: dict[str, int]) -> dict[str, int]:
+        """`env` with the named sizes grown as far as their ranges allow; as it is where the model does not take it."""
+        grown = dict(env)
+        for name in names:
+            high = plan.symbols[name].hi
+            grown[name] = grow(hint[name]) if high is None else min(grow(hint[name]), high)
+        return env if any(r.branch < 0 for r in violated(plan.requirements, grown)) else grown
+
+    for grow in GROWTHS:
+        if (other := larger(grow, hint, hint)) != hint:
+            return [other]
+    other = hint
+    for name in hint:
+        grown = (larger(grow, [name], other) for grow in GROWTHS)
+        other = next((env for env in grown if env != other), other)
+    return [] if other == hint else [other]
 
 
 def _task_info(loaded: Loaded) -> str:

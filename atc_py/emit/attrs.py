@@ -1,6 +1,6 @@
 """IR attributes, types and dims as messages of ge.proto, in their bytes (`emit.wire`).
 
-    float32 [N, 3]      dtype DT_FLOAT, shape [-1, 3], layout "ND", attr {_atc_dims: ["N", "3"], origin_format: "ND"}
+float32 [N, 3]      dtype DT_FLOAT, shape [-1, 3], layout "ND", attr {_atc_dims: ["N", "3"], origin_format: "ND"}
 """
 
 from __future__ import annotations

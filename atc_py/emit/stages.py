@@ -4,9 +4,11 @@
     import             1,953    1,985   3.8 GiB   41.2 ms
     optimize/norms     1,745    1,777   3.1 GiB   33.0 ms
     ...
+    schedule             402      450   1.2 GiB   12.3 ms
 
 Figures are those of the whole graph as the pass left it, each node a task on one stream; a pass that changed nothing
-has no row. Prices are of the operators' own dtypes, or where the precision mode will lower them, of the lower one.
+has no row. Prices are of the operators' own dtypes, or where the precision mode will lower them, of the lower one. The
+last row is the plan: its tasks on its streams, as the host hands it over, which is the figure of `summary`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from atc_py.ir.graph import STRUCTURAL, Graph, Node
 from atc_py.ir.types import DType
 from atc_py.plan.types import Plan, Task
 from atc_py.target import Target
+from atc_py.target.cost import microseconds_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class StageRow:
 @dataclass
 class Figures:
     """Watches a conversion and measures the graph each time; `hint` has the values of symbols, `dtypes` what counts as
-    what (`schedule.jobs.HALF` for float16)."""
+    what (`schedule.costs.priced_as`)."""
 
     target: Target
     hint: Mapping[str, int] | None = None
@@ -55,14 +58,20 @@ class Figures:
     rows: list[StageRow] = field(default_factory=list)
 
     def __call__(self, stage: str, graph: Graph, plan: Plan | None = None) -> None:
-        """Add a row; stages that end with the graph of their last pass add none."""
-        from atc_py.schedule.costs import graph_timeline
+        """Add a row; stages that end with the graph of their last pass add none, but for the plan."""
+        from atc_py.schedule.costs import graph_timeline, plan_handing, plan_timeline
+        from atc_py.schedule.hint import default_hint
 
-        if stage in ("optimize", "lower", "schedule") and self.rows:
+        if plan is not None:
+            timeline = plan_timeline(plan, self.target)
+            predicted = microseconds_of(plan_handing(plan, self.target).cycles, self.target)
+        elif stage in ("optimize", "lower") and self.rows:
             return
-        timeline = graph_timeline(graph, self.target, self.hint, self.dtypes)
+        else:
+            timeline = graph_timeline(graph, self.target, default_hint(graph, self.hint), self.dtypes)
+            predicted = timeline.microseconds
         moved = sum(t.job.times * sum(b.nbytes for b in (*t.job.reads, *t.job.writes)) for t in timeline.jobs)
-        self.rows.append(StageRow(stage, count_nodes(graph), count_tensors(graph), moved, timeline.microseconds))
+        self.rows.append(StageRow(stage, count_nodes(graph), count_tensors(graph), moved, predicted))
 
 
 @dataclass

@@ -125,7 +125,8 @@ class Importer:
                     self.refiner.refine(frame, name, value, place)
         except InferError as problem:
             code = codes.ATTRIBUTE if problem.cause.startswith(("attribute ", "attributes ")) else codes.NODE
-            self.problems.add(code, place, problem.cause, problem.hint)
+            hint = problem.hint or f"compare the node with what ONNX says of {node.op}, or export the model again"
+            self.problems.add(code, place, problem.cause, hint)
         except AtcError as problem:
             self.problems.extend(problem.problems)
         except Exception as problem:

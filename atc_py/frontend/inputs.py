@@ -38,7 +38,7 @@ def parse_input_shapes(text: str) -> dict[str, tuple[Item, ...]]:
         if not colon or not name:
             raise error(codes.INPUT_SHAPE, f"'{part}'", "expected name:size,size,…", 'e.g. "x:1,3,224,224;mask:1,-1"')
         if name in found:
-            raise error(codes.INPUT_SHAPE, f"input '{name}'", "its shape is given twice")
+            raise error(codes.INPUT_SHAPE, f"input '{name}'", "its shape is given twice", "leave one of them out")
         found[name] = tuple(_item(d.strip()) for d in dims.split(",")) if dims.strip() else ()
     return found
 

@@ -133,7 +133,8 @@ def report(unknown: Mapping[tuple[str, str, int], Sequence[str]], code: str, pro
     from atc_py.ops.index import INDEX
 
     standard = (s.name for s in onnx.defs.get_all_schemas() if not s.domain and not s.deprecated)
-    names = {n.rpartition("::")[2].lower(): n for n in sorted({*INDEX, *EXTENSIONS, *standard, *REGISTRY})}
+    every = sorted({*INDEX, *EXTENSIONS, *standard, *REGISTRY}, key=lambda n: ("::" not in n, n))
+    names = {n.rpartition("::")[2].lower(): n for n in every}  # onnx's own last: they win over other domains
     reasons = plugins.failures()
     for (domain, op, opset), nodes in unknown.items():
         found = meaning(domain, op, opset)

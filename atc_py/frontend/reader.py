@@ -145,6 +145,7 @@ def _outputs(info: GraphInfo, asked: Sequence[str], problems: Problems) -> list[
             hint = f"node '{label}' has the outputs {', '.join(f'{label}:{i}' for i in range(len(node.outputs)))}"
         else:
             near = get_close_matches(text, sorted(tensors), 3) + get_close_matches(label or text, sorted(nodes), 2)
+            near = list(dict.fromkeys(near))  # a tensor and its node often have one name
             hint = f"similar names: {', '.join(near)}" if near else "name a tensor, or a node and an output index"
         problems.add(codes.OUT_NODE, f"output '{text}'", "the model has no such tensor or node output", hint)
     return found

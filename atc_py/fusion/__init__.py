@@ -26,7 +26,7 @@ RULES: tuple[Rule, ...] = (
 """All rules, in the order in which they are applied."""
 
 __all__ = [
-    "CHAIN", "CONV_EPILOGUE", "CONV_NORM", "EMBEDDING", "FLASH", "HORIZONTAL", "POOLING", "PROLOGUE", "RESIDUAL_NORM", "ROTARY",
-    "RULES", "VECTOR", "Constraint", "Group", "Join", "Match", "Refusal", "Result", "Rule", "fuse", "fused_task",
-    "installed", "load", "load_all", "saved_us",
+    "CHAIN", "CONV_EPILOGUE", "CONV_NORM", "EMBEDDING", "FLASH", "HORIZONTAL", "POOLING", "PROLOGUE", "RESIDUAL_NORM",
+    "ROTARY", "RULES", "VECTOR", "Constraint", "Group", "Join", "Match", "Refusal", "Result", "Rule", "fuse",
+    "fused_task", "installed", "load", "load_all", "saved_us",
 ]  # fmt: skip

@@ -10,11 +10,15 @@ where it does not.
 from __future__ import annotations
 
 from atc_py.fusion.constraints import BORDER, ENGINE, KNOWN, LABEL, dims_of, elementwise
-from atc_py.fusion.rule import FOLLOWER, Constraint, Join, Rule
+from atc_py.fusion.rule import FOLLOWER, Constraint, Join, Rule, named
 from atc_py.ops.base import Op
+from atc_py.ops.shapes import show
 
 DEEPEST = 4
 """Convolutions that feed each other in one task: each adds rows that cores compute twice."""
+
+TOLD = 4
+"""Readers that a refusal names."""
 
 
 def _joins(op: Op) -> bool:
@@ -24,11 +28,8 @@ def _joins(op: Op) -> bool:
 def _map(join: Join) -> str | None:
     """The value between is a map, and the left operand of who reads it; what follows keeps its shape."""
     if join.role == FOLLOWER:
-        return (
-            None
-            if dims_of(join.graph, join.node.outputs[0]) == dims_of(join.graph, join.value)
-            else "its shape changes"
-        )
+        before, after = dims_of(join.graph, join.value), dims_of(join.graph, join.node.outputs[0])
+        return None if before == after else f"its shape changes from {show(before or ())} to {show(after or ())}"
     for node in join.group.members.values():
         places = [i for i, v in enumerate(node.inputs) if v == join.value]
         if node.op == "Conv" and places not in ([], [0]):
@@ -41,8 +42,14 @@ def _alone(join: Join) -> str | None:
     """Nobody else reads it: it is never stored."""
     if join.role == FOLLOWER:
         return None
-    uses = [n for v in join.node.outputs for n, _ in join.graph.values[v].uses if n not in join.group.members]
-    return f"its result is read by {len(uses)} more" if uses else None
+    graph, inside = join.graph, join.group.members
+    uses = dict.fromkeys(n for v in join.node.outputs for n, _ in graph.values[v].uses if n not in inside)
+    if not uses:
+        return None
+    told = ", ".join([named(graph, graph.nodes[n]) for n in sorted(uses)[:TOLD]])
+    name = graph.values[join.value].name
+    what = f"its result '{name}'" if name else "its result"
+    return f"{what} is read by {len(uses)} more: {told}"
 
 
 def _depth(join: Join) -> str | None:

@@ -2,7 +2,13 @@
 
     places   a   {b, c}   d   {e, f}         nodes   a 0   Fused 1   d 2   Fused 3
 
-A task keeps as notes what stopped it from growing; when fusion runs again on its own result, it tells them again.
+A task keeps as notes what stopped it from growing, also where one rule was refused what another one then did in part:
+
+    conv_chain     Conv 'a' ─ Relu ─ Conv 'b'     refused: the Relu's result is read by one more
+    conv_epilogue  Conv 'b' ─ Add                 fused: the task tells why the Relu is not in it
+
+What has come into the task after all is told no more. When fusion runs again on its own result, it tells the rest
+again.
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ from atc_py.target import Target
 @dataclass(frozen=True)
 class Groups:
     """The groups of one graph: by anchor the rule that replaces it and the group; `alone`: what was refused to nodes
-    that are in none."""
+    that were in none by then."""
 
     graph: Graph
     target: Target
@@ -35,7 +41,10 @@ def commit(groups: Groups, rules: set[str]) -> Result:
     """Replace the groups; what tasks of earlier runs were told by one of `rules` is told again."""
     result = Result()
     order: list[Node] = []
-    inside = {m for _, g in groups.found.values() for m in g.members}
+    inside = {m: g for _, g in groups.found.values() for m in g.members}
+    for refusal in reversed(groups.alone):
+        if refusal.node.id in inside:
+            inside[refusal.node.id].notes.insert(0, refusal)
     for unit in groups.places.slots:
         if isinstance(unit, Node):
             order.append(unit)
@@ -57,7 +66,8 @@ def _replace(groups: Groups, group: Group, result: Result) -> Node:
     match = Match(groups.graph, groups.target, group.anchor, tuple(nodes), group.price, group.fit, again)
     made = (rule.replacement or fused_task)(match)
     result.made += 1
-    for refusal in dict.fromkeys(group.notes):
+    still = [r for r in group.notes if any(n not in group.members for n in r.about)]
+    for refusal in dict.fromkeys(still):
         # What stopped the group is now to be told of the task that came of it.
         result.refused.append(replace(refusal, node=made))
         made.note(f"{refusal.rule}: {refusal.text}")

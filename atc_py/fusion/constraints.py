@@ -75,7 +75,7 @@ def _same_label(join: Join) -> str | None:
 
 
 def _inside(join: Join) -> str | None:
-    """A Cast of a map at the model's border stays by itself where the group works in blocks of channels.
+    """A Cast at the model's border from or to a wider type stays by itself where the group works in blocks of channels.
 
     A conversion of format stands there anyway, which casts while it converts: in the task, the Cast would make it move
     the wider elements, in blocks.
@@ -83,11 +83,11 @@ def _inside(join: Join) -> str | None:
     node, graph = join.node, join.graph
     if node.op != "Cast" or join.target.prefers is not Format.NC1HWC0 or not is_map(join.result):
         return None
-    if graph.producer(node.inputs[0]).op == "Data":
+    before, after = (graph.tensor(v).dtype.bits for v in (node.inputs[0], node.outputs[0]))
+    readers = [graph.nodes[n].op for n, _ in graph.values[node.outputs[0]].uses]
+    if before > after and graph.producer(node.inputs[0]).op == "Data":
         why = "it reads the model's input"
-    elif not graph.values[node.outputs[0]].uses or all(
-        graph.nodes[n].op == "NetOutput" for n, _ in graph.values[node.outputs[0]].uses
-    ):
+    elif before < after and all(op == "NetOutput" for op in readers):
         why = "it makes the model's output"
     else:
         return None

@@ -15,7 +15,7 @@ was before. Groups are convex (`places`), fit the target's buffers (`tiles`) and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
@@ -23,7 +23,20 @@ from atc_py.fusion.commit import Groups, commit
 from atc_py.fusion.fitting import Fitting
 from atc_py.fusion.places import REACH, Places
 from atc_py.fusion.pricing import Pricer
-from atc_py.fusion.rule import ANCHOR, FOLLOWER, PRODUCER, SIBLING, Group, Join, Match, Refusal, Result, Rule
+from atc_py.fusion.rule import (
+    ANCHOR,
+    FOLLOWER,
+    PRODUCER,
+    SIBLING,
+    Group,
+    Join,
+    Match,
+    Refusal,
+    Result,
+    Rule,
+    named,
+    nobody,
+)
 from atc_py.fusion.tiles import Misfit
 from atc_py.ir.graph import ABSENT, Graph, Node
 from atc_py.ops.base import Op
@@ -38,10 +51,13 @@ MOST = 128
 """Operators of one task: what a core's instruction cache holds of a tile program."""
 
 
-def fuse(graph: Graph, rules: Sequence[Rule], target: Target) -> Result:
-    """Apply the rules to one graph. Tasks that are there already stay, and tell again what they were told."""
+def fuse(graph: Graph, rules: Sequence[Rule], target: Target, hint: Mapping[str, int] | None = None) -> Result:
+    """Apply the rules to one graph, weighed at the sizes that `hint` gives its symbols.
+
+    Tasks that are there already stay, and tell again what they were told.
+    """
     order = graph.order()
-    engine = _Engine(graph, target, Places(graph, order), Pricer(graph, target), Fitting(graph, target))
+    engine = _Engine(graph, target, Places(graph, order), Pricer(graph, target, hint), Fitting(graph, target))
     for rule in rules:
         for anchor in reversed(engine.anchors(rule)):
             engine.apply(rule, anchor)
@@ -83,7 +99,11 @@ class _Engine:
     def anchors(self, rule: Rule) -> list[Node]:
         """The nodes and groups from which a rule may grow one, in order."""
         heads = [u if isinstance(u, Node) else u.anchor for u in self.places.slots if u is not None]
-        return [n for n in heads if n.op in rule.anchors]
+        names = rule.anchors
+        if callable(names):
+            kinds = {n.op: n for n in heads}
+            names = frozenset(name for name, n in kinds.items() if names(lookup(name, n.attrs)))
+        return [n for n in heads if n.op in names]
 
     def apply(self, rule: Rule, anchor: Node) -> None:
         """Let one rule grow a group from one anchor, and keep it if it fits and saves time."""
@@ -115,7 +135,7 @@ class _Engine:
         for constraint in rule.admits:
             why = constraint.refused(join)
             if why is not None:
-                return Refusal(anchor, rule.name, why[0], f"{anchor.op} is not fused: {why[1]}")
+                return _refusal(self.graph, group, rule, anchor, why)
         return None
 
     def _replaced(self, group: Group) -> bool:
@@ -141,7 +161,7 @@ class _Engine:
                 break
             refusal = self._refused(growth, node, value, role)
             if refusal is not None:
-                growth.refusals.append(refusal)
+                growth.refusals += [refusal] if refusal.reason else []
                 continue
             self._join(growth, node, role)
         return growth
@@ -149,13 +169,15 @@ class _Engine:
     def _look_around(self, growth: _Growth, member: Node) -> None:
         """Put the neighbours of a member that are of a kind to join on the list."""
         graph, rule = self.graph, growth.rule
-        for value in member.outputs:
+        for value in member.outputs if rule.followers is not nobody else ():
             for number, _ in graph.values[value].uses:
                 self._wait(growth, growth.later, number, value, FOLLOWER, rule.followers, 1)
         for value in dict.fromkeys(member.inputs):
             if value == ABSENT or graph.values[value].producer not in self.places.at:
                 continue
             self._wait(growth, growth.earlier, graph.values[value].producer, value, PRODUCER, rule.producers, -1)
+        if rule.siblings is nobody:  # a value may have thousands of readers, each an anchor: they are not gone through
+            return
         if member is growth.group.anchor and member.inputs and member.inputs[0] != ABSENT:
             value = member.inputs[0]
             for number, _ in graph.values[value].uses:
@@ -183,20 +205,21 @@ class _Engine:
         op: Op = lookup(node.op, node.attrs)
         join = Join(self.graph, self.target, group, node, op, value, role)
         if len(group.members) >= MOST:
-            return Refusal(group.anchor, rule.name, "size", f"{node.op} is not fused: the task has {MOST} operators")
+            return _refusal(self.graph, group, rule, node, ("size", f"the task has {MOST} operators"))
         for constraint in rule.constraints:
             told = constraint.refused(join)
             if told is not None:
-                return Refusal(group.anchor, rule.name, told[0], f"{node.op} is not fused: {told[1]}")
+                silent = Refusal(group.anchor, rule.name, told[0], "")
+                return _refusal(self.graph, group, rule, node, told) if told[1] else silent
         why = self._path(growth, node, role)
         if why is not None:
-            return Refusal(group.anchor, rule.name, "convex", f"{node.op} is not fused: {why}")
+            return _refusal(self.graph, group, rule, node, ("convex", why))
         why = self._loses(growth, node) if rule.weighed else None
         if why is not None:
-            return Refusal(group.anchor, rule.name, "profit", f"{node.op} is not fused: {why}")
+            return _refusal(self.graph, group, rule, node, ("profit", why))
         why = self._serialised(growth, node, role)
         if why is not None:
-            return Refusal(group.anchor, rule.name, "critical path", f"{node.op} is not fused: {why}")
+            return _refusal(self.graph, group, rule, node, ("critical path", why))
         return None
 
     def _join(self, growth: _Growth, node: Node, role: str) -> None:
@@ -285,8 +308,7 @@ class _Engine:
         return False
 
     def _leaves(self, back: int) -> str:
-        node = self.graph.nodes[back]
-        return f"a path leaves the task and comes back through {node.op} '{node.name or node.id}'"
+        return f"a path leaves the task and comes back through {named(self.graph, self.graph.nodes[back])}"
 
     def _loses(self, growth: _Growth, node: Node) -> str | None:
         """Why a product does not pay in the task."""
@@ -301,7 +323,7 @@ class _Engine:
 
     def _serialised(self, growth: _Growth, node: Node, role: str) -> str | None:
         """Why two branches that could run beside each other on different units should not share a task."""
-        if role == FOLLOWER or growth.group.anchor.op not in _CUBE:
+        if role == FOLLOWER or not self.pricer.uses_cube(growth.group.anchor):
             return None
         members = growth.group.members
         uses = [u for v in node.outputs for u, _ in self.graph.values[v].uses]
@@ -333,8 +355,8 @@ class _Engine:
             return False
         number, found = self._culprit(growth, found)
         node = growth.joined[number]
-        why = f"{node.op} is not fused: {found.reason}"
-        growth.banned[node.id] = Refusal(growth.group.anchor, growth.rule.name, found.constraint, why)
+        why = (found.constraint, found.reason)
+        growth.banned[node.id] = _refusal(self.graph, growth.group, growth.rule, node, why)
         return True
 
     def _culprit(self, growth: _Growth, found: Misfit) -> tuple[int, Misfit]:
@@ -377,12 +399,13 @@ class _Engine:
         match = Match(self.graph, self.target, group.anchor, tuple(nodes), price, group.fit)
         profit = rule.profit(match)
         if profit <= 0:
-            names, fused = " ─ ".join(n.op for n in nodes), price.separate - profit
+            names, fused = " ─ ".join(named(self.graph, n) for n in nodes), price.separate - profit
             reason = f"{names} takes {price.separate:.1f} us in {len(nodes)} tasks, as one {fused:.1f} us"
-            self._tell(base, [Refusal(group.anchor, rule.name, "profit", reason)])
+            self._tell(base, [Refusal(group.anchor, rule.name, "profit", reason, tuple(group.members))])
             return
         if not self.places.merge(group):
-            self._tell(base, [Refusal(group.anchor, rule.name, "convex", "a path leaves the task and comes back")])
+            reason = "a path leaves the task and comes back"
+            self._tell(base, [Refusal(group.anchor, rule.name, "convex", reason, tuple(group.members))])
             return
         group.rules = (*group.rules, rule.name)
         group.price = price
@@ -401,7 +424,10 @@ class _Engine:
         return Groups(self.graph, self.target, self.places, self.pricer, self.found, self.alone)
 
 
-_CUBE = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+def _refusal(graph: Graph, group: Group, rule: Rule, node: Node, why: tuple[str, str]) -> Refusal:
+    """Why `node` does not join the group: (name of the constraint, reason)."""
+    text = f"{named(graph, node)} is not fused: {why[1]}"
+    return Refusal(group.anchor, rule.name, why[0], text, (node.id,))
 
 
 def _before(growth: _Growth) -> set[int]:

@@ -10,9 +10,9 @@ host reads has been given one when it was first met.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
 
 from atc_py.fusion.bodies import body_of, host_constants
+from atc_py.fusion.keys import frozen
 from atc_py.fusion.rule import exits
 from atc_py.fusion.tiles import Fit, Misfit, fit
 from atc_py.ir.constants import Blob, Splat
@@ -90,17 +90,3 @@ class Fitting:
         if isinstance(constant, Splat):
             return constant.dtype, constant.shape, repr(constant.value)
         return id(constant)
-
-
-def frozen(value: Any) -> Hashable:
-    """An attribute's value as something that can be a key; what cannot is known by its identity."""
-    if isinstance(value, dict):
-        return tuple([(k, frozen(v)) for k, v in value.items()])
-    if isinstance(value, (list, tuple)):
-        return tuple([frozen(v) for v in value])
-    try:
-        hash(value)
-    except TypeError:
-        return id(value)
-    found: Hashable = value
-    return found

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from atc_py.fusion.fitting import frozen
+from atc_py.fusion.keys import frozen
 from atc_py.fusion.rule import exits, outer_inputs
 from atc_py.fusion.tiles import UNBOUNDED, Fit
 from atc_py.ir.dims import DimOverflow
@@ -27,12 +27,10 @@ from atc_py.ops.base import Cost, Infer, InferError
 from atc_py.ops.build import Values, known_value, lookup
 from atc_py.ops.chains import Chains
 from atc_py.target import Target
-from atc_py.target.cost import Load, Traffic, Work, evaluated, load_of, microseconds_of, work_of
+from atc_py.target.cost import Load, Sized, Traffic, Work, counted_sizes, evaluated, load_of, microseconds_of, work_of
 
 SLACK = 0.05
 """The share of a node's work that tiles may do again before it counts: what blocks and ends of dims round up."""
-UNKNOWN = 16
-"""The size that a symbol counts as, unless its range excludes it."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +45,12 @@ class Price:
 
 
 class Pricer:
-    """Prices the groups of one graph on one target."""
+    """Prices the groups of one graph on one target, at the sizes that a hint gives its symbols."""
 
-    def __init__(self, graph: Graph, target: Target) -> None:
+    def __init__(self, graph: Graph, target: Target, hint: Mapping[str, int] | None = None) -> None:
         self.graph, self.target = graph, target
-        self.env = _Values({s: _counted(r.lo, r.hi) for s, r in graph.symbols.items()})
-        self.largest = _Values({s: UNBOUNDED if r.hi is None else r.hi for s, r in graph.symbols.items()}, UNBOUNDED)
+        self.env = counted_sizes(graph.symbols, hint)
+        self.largest = Sized({s: UNBOUNDED if r.hi is None else r.hi for s, r in graph.symbols.items()}, UNBOUNDED)
         self._bytes: dict[int, int] = {}
         self._cost: dict[int, Cost] = {}
         self._alone: dict[int, float] = {}
@@ -276,21 +274,6 @@ def cycles(load: Load, target: Target) -> float:
     moved = (load.read + load.pieces * rates.piece_bytes) / (into * rates.ub) + load.written / (out * rates.ub)
     other = load.vector / rates.vector + moved
     return rates.task_us * target.frequency_mhz + max(one, other) + rates.exposed * min(one, other)
-
-
-class _Values(dict[str, int]):
-    """The symbols' values, and what counts for one that nobody has named."""
-
-    def __init__(self, known: Mapping[str, int], other: int = UNKNOWN) -> None:
-        super().__init__(known)
-        self.other = other
-
-    def __missing__(self, name: str) -> int:
-        return self.other
-
-
-def _counted(low: int, high: int | None) -> int:
-    return max(low, UNKNOWN if high is None else min(UNKNOWN, high))
 
 
 def _dtype(graph: Graph, node: Node) -> DType:

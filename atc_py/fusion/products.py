@@ -10,10 +10,11 @@ MatMul ─ RotaryEmbedding                                   one task
 from __future__ import annotations
 
 from atc_py.fusion.constraints import BORDER, ENGINE, KNOWN, LABEL, SHAPE, dims_of, elementwise
-from atc_py.fusion.epilogue import CUBE, follows
+from atc_py.fusion.epilogue import follows, product
 from atc_py.fusion.rule import PRODUCER, Constraint, Join, Rule
 from atc_py.ir.graph import ABSENT
 from atc_py.ops.base import Op
+from atc_py.ops.build import lookup
 from atc_py.ops.shapes import show
 
 NORMS = frozenset({"LayerNormalization", "RMSNormalization", "L2Normalize"})
@@ -34,7 +35,7 @@ def _same_operator(join: Join) -> str | None:
 def _left(join: Join) -> str | None:
     """The shared or prepared operand is the one that streams through the cube from the left."""
     readers = [join.node] if join.role != PRODUCER else [
-        n for n in join.group.members.values() if join.value in n.inputs and n.op in CUBE
+        n for n in join.group.members.values() if join.value in n.inputs and product(lookup(n.op, n.attrs))
     ]  # fmt: skip
     for node in readers:
         places = [i for i, v in enumerate(node.inputs) if v == join.value]
@@ -107,7 +108,7 @@ def _one_way(join: Join) -> str | None:
 PROLOGUE = Rule(
     name="prologue",
     doc="norms, scales and activations on the way to a product or convolution",
-    anchors=CUBE,
+    anchors=product,
     admits=(ENGINE,),
     producers=_prepares,
     constraints=(ENGINE, LABEL, KNOWN, BORDER, Constraint("left operand", _left), Constraint("shape", _one_way)),

@@ -35,12 +35,17 @@ ANCHOR, FOLLOWER, PRODUCER, SIBLING = "anchor", "follower", "producer", "sibling
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a rule left `node` as it is: the constraint's name, and the reason with its numbers."""
+    """Why a rule left `node` as it is: the constraint's name, and the reason with its numbers.
+
+    `about` are the ids of the nodes that did not join: once all of them are in one task with `node`, by whatever rule,
+    the refusal is no longer true.
+    """
 
     node: Node
     rule: str
     constraint: str
     reason: str
+    about: tuple[int, ...] = field(default=(), compare=False)
 
     @property
     def text(self) -> str:
@@ -111,7 +116,8 @@ Check = Callable[[Join], "str | Misfit | None"]
 class Constraint:
     """A condition on a node that may join; `check` gives the reason, with its numbers, why it is not met, or None.
 
-    A reason of `fusion.tiles` (`Misfit`) brings the name of its own constraint.
+    A reason of `fusion.tiles` (`Misfit`) brings the name of its own constraint. An empty reason says that the node is
+    not of the rule's kind in this group: it is left alone, and nothing is told.
     """
 
     name: str
@@ -142,6 +148,14 @@ class Match:
     again: tuple[float, ...] = ()
 
 
+def named(graph: Graph, node: Node) -> str:
+    """A node as reasons name it: its operator and its name, without one that of its first result."""
+    if node.op == "NetOutput":
+        return "the graph's output"
+    name = node.name or (graph.values[node.outputs[0]].name if node.outputs else "")
+    return f"{node.op} '{name or f'#{node.id}'}'"
+
+
 def nobody(op: Op) -> bool:
     """The kind that no operator is of."""
     return False
@@ -156,7 +170,8 @@ def saved_us(match: Match) -> float:
 class Rule:
     """One family of fusions, as data.
 
-    `anchors` are the operators from which a group grows, `admits` what an anchor must meet. `followers`, `producers`
+    `anchors` are the operators from which a group grows, by their names or by a test of their declaration, `admits`
+    what an anchor must meet. `followers`, `producers`
     and `siblings` say which operators may join in that role at all: of others nothing is said. `constraints` are what a
     node must meet to join; tiles, convexity, the critical path and the profit are checked by the engine for all rules.
     `profit` is in microseconds: a group that saves nothing is left alone. `replacement` puts one node in the place of
@@ -166,7 +181,7 @@ class Rule:
 
     name: str
     doc: str
-    anchors: frozenset[str]
+    anchors: frozenset[str] | Callable[[Op], bool]
     followers: Callable[[Op], bool] = nobody
     producers: Callable[[Op], bool] = nobody
     siblings: Callable[[Op], bool] = nobody
@@ -178,6 +193,15 @@ class Rule:
     growing: bool = True
     weighed: bool = False
     """Each product that joins has to pay by itself: it is weighed when it joins, not only when the group is done."""
+
+    def begins(self, op: Op) -> bool:
+        """Whether a group may grow from the operator."""
+        return self.anchors(op) if callable(self.anchors) else op.name in self.anchors
+
+    def roles(self, op: Op) -> list[str]:
+        """In which roles the rule knows the operator at all."""
+        kinds = {ANCHOR: self.begins, FOLLOWER: self.followers, PRODUCER: self.producers, SIBLING: self.siblings}
+        return [role for role, kind in kinds.items() if kind(op)]
 
 
 @dataclass

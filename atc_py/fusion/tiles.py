@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from atc_py.fusion.keys import frozen
 from atc_py.fusion.tile_search import UNBOUNDED, Search
 from atc_py.fusion.tile_use import SHARE, Fit, Misfit, show_bytes
 from atc_py.ir.constants import DimVec, Splat
@@ -66,27 +67,12 @@ def _key(body: Graph, target: Target) -> Any:
                         names.update(dict.fromkeys(symbols_of(d)))
         entries += (node.op, tuple([number[v] for v in node.inputs]))
         if node.attrs:
-            entries.append(_frozen(node.attrs))
+            entries.append(frozen(node.attrs))
         if node.const is not None:
             value = known_value(node.const)
             entries.append(None if value is None else tuple(value.reshape(-1).tolist()))
     ranges = tuple([(s, body.symbols[s]) for s in names if s in body.symbols])
     return tuple(entries), ranges, target
-
-
-def _frozen(value: Any) -> Any:
-    if type(value) is dict:
-        return tuple([(k, v if type(v) in _PLAIN else _frozen(v)) for k, v in value.items()])
-    if type(value) in (list, tuple):
-        return tuple([v if type(v) in _PLAIN else _frozen(v) for v in value])
-    try:
-        hash(value)
-    except TypeError:
-        return repr(value)
-    return value
-
-
-_PLAIN = (int, float, str, bool, type(None))
 
 
 # -- one body --------------------------------------------------------------------------------------------------------

@@ -31,87 +31,13 @@ REDUCTIONS = frozenset(
 )  # fmt: skip
 SOFTMAX = frozenset({"Softmax", "LogSoftmax"})
 POOLS = frozenset({"AveragePool", "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool"})
-OTHERS = frozenset({"RotaryEmbedding", "QuantizeLinear", "DequantizeLinear"})
-
-_ELEMENTWISE = frozenset(
-    {
-        "Abs",
-        "Acos",
-        "Acosh",
-        "Add",
-        "And",
-        "Asin",
-        "Asinh",
-        "Atan",
-        "Atanh",
-        "BitShift",
-        "BitwiseAnd",
-        "BitwiseNot",
-        "BitwiseOr",
-        "BitwiseXor",
-        "Cast",
-        "CastLike",
-        "Ceil",
-        "Celu",
-        "Clip",
-        "Cos",
-        "Cosh",
-        "Div",
-        "Elu",
-        "Equal",
-        "Erf",
-        "Exp",
-        "Floor",
-        "Gelu",
-        "Greater",
-        "GreaterOrEqual",
-        "HardSigmoid",
-        "HardSwish",
-        "IsInf",
-        "IsNaN",
-        "LeakyRelu",
-        "Less",
-        "LessOrEqual",
-        "Log",
-        "Max",
-        "Mean",
-        "Min",
-        "Mish",
-        "Mod",
-        "Mul",
-        "Neg",
-        "Not",
-        "Or",
-        "PRelu",
-        "Pow",
-        "Reciprocal",
-        "Relu",
-        "Round",
-        "Selu",
-        "Shrink",
-        "Sigmoid",
-        "Sign",
-        "Sin",
-        "Sinh",
-        "Softplus",
-        "Softsign",
-        "Sqrt",
-        "Sub",
-        "Sum",
-        "Swish",
-        "Tan",
-        "Tanh",
-        "ThresholdedRelu",
-        "Where",
-        "Xor",
-    }
-)
-"""Elementwise operators from which a group may begin."""
+OTHERS = frozenset({"BitCast", "RotaryEmbedding", "QuantizeLinear", "DequantizeLinear"})
+_NAMED = NORMS | PLANE_NORMS | REDUCTIONS | SOFTMAX | OTHERS
 
 
 def _vector(op: Op) -> bool:
     """Operators of the vector unit that make a result tile by tile."""
-    return quiet(op) and (op.flags.elementwise or op.name in NORMS | PLANE_NORMS | REDUCTIONS | SOFTMAX | OTHERS)
+    return elementwise(op) or (op.name in _NAMED and quiet(op))
 
 
 def _table(join: Join) -> str | None:
@@ -156,7 +82,7 @@ POOLING = Rule(
 VECTOR = Rule(
     name="vector_chain",
     doc="elementwise operators, reductions, softmax and norms, of any length",
-    anchors=_ELEMENTWISE | NORMS | PLANE_NORMS | REDUCTIONS | SOFTMAX | OTHERS,
+    anchors=_vector,
     admits=(ENGINE,),
     followers=_vector,
     producers=_vector,

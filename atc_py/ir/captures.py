@@ -1,7 +1,7 @@
 """Values that a node's subgraphs capture: the node's last inputs, and the last inputs of each body.
 
-    If(c; a, b){ inputs a, b: a + 1 }{ inputs a, b: a - 1 }     two captures, of which no body reads b
-    If(c; a){ inputs a: a + 1 }{ inputs a: a - 1 }              after `drop_unused_captures`
+If(c; a, b){ inputs a, b: a + 1 }{ inputs a, b: a - 1 }     two captures, of which no body reads b
+If(c; a){ inputs a: a + 1 }{ inputs a: a - 1 }              after `drop_unused_captures`
 """
 
 from __future__ import annotations

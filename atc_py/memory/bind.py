@@ -102,15 +102,17 @@ def bind(plan: Plan, env: Mapping[str, int] | None = None, *, effort: Effort = "
     sizes = buffer_sizes(plan, env)
     members, blocks = arena_blocks(plan.buffers, sizes)
     bound = lower_bound(blocks)
-    others = conflicts(plan)[1] if plan.streams > 1 else []
+    offsets = [b.offset if b.offset is not None else -1 for b in plan.buffers]
+    placed = all(offsets[i] >= 0 for i in members)
+    peak = max((offsets[i] + aligned(sizes[i]) for i in members), default=0) if placed else -1
+    # Pairs of streams say nothing new where the places already reach the bound, or all blocks are live at one position.
+    told = plan.streams <= 1 or (placed and peak <= bound) or sum(b.size for b in blocks) == bound
+    others = [] if told else conflicts(plan)[1]
     if others:  # what is beside each other on two streams is live together
         bound = max(bound, clique_bound([b.size for b in blocks], others))
     if bound > ARENA_LIMIT:
         raise error("E30003", "arena", f"these shapes need at least {bound} bytes of memory", "use smaller shapes")
-    offsets = [b.offset if b.offset is not None else -1 for b in plan.buffers]
-    if all(offsets[i] >= 0 for i in members):
-        peak = max((offsets[i] + aligned(sizes[i]) for i in members), default=0)
-    else:
+    if not placed:
         planned = plan_arena(blocks, others, bound, effort)
         peak = planned.peak
         for i, offset in zip(members, planned.offsets, strict=True):

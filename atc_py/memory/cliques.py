@@ -29,8 +29,16 @@ def graph_of(sizes: Sequence[int], conflicts: Sequence[Sequence[int]]) -> Graph:
     """The graph of the blocks that have a size."""
     order = sorted((i for i, s in enumerate(sizes) if s), key=lambda i: (-sizes[i], i))
     number = {i: k for k, i in enumerate(order)}
-    near = [sum(1 << number[j] for j in set(conflicts[i]) if j in number) for i in order]
+    near = [_bits([number[j] for j in conflicts[i] if j in number], len(order)) for i in order]
     return Graph(order, [sizes[i] for i in order], near)
+
+
+def _bits(numbers: Sequence[int], count: int) -> int:
+    """The set of these numbers, all below `count`: made as text in one go, for each `|=` would copy all the bits."""
+    digits = bytearray(b"0") * (count + 1)
+    for k in numbers:
+        digits[count - k] = 49  # "1"
+    return int(digits, 2)
 
 
 def members(bits: int) -> Iterator[int]:

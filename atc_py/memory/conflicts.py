@@ -178,7 +178,7 @@ class _Task:
 def clique_bound(sizes: Sequence[int], conflicts: Conflicts) -> int:
     """The heaviest of some cliques, each grown by the largest block that fits: its blocks lie apart."""
     graph = graph_of(sizes, conflicts)
-    weight = [s + sum(sizes[j] for j in conflicts[i]) for i, s in zip(graph.order, graph.size, strict=True)]
+    weight = [s + sum(map(sizes.__getitem__, conflicts[i])) for i, s in zip(graph.order, graph.size, strict=True)]
     best = 0
     for i in sorted(range(len(weight)), key=lambda i: (-weight[i], i))[:CLIQUES]:
         total, common = graph.size[i], graph.near[i]
@@ -195,7 +195,7 @@ def _orders(sizes: Sequence[int], conflicts: Conflicts) -> Iterator[list[int]]:
     everything = range(len(sizes))
     yield sorted(everything, key=lambda i: (-sizes[i], i))
     yield list(everything)
-    weight = [s + sum(sizes[j] for j in conflicts[i]) for i, s in enumerate(sizes)]
+    weight = [s + sum(map(sizes.__getitem__, conflicts[i])) for i, s in enumerate(sizes)]
     yield sorted(everything, key=lambda i: (-weight[i], -sizes[i], i))
     yield sorted(everything, key=lambda i: (-sizes[i] * len(conflicts[i]), i))
 

@@ -142,8 +142,7 @@ class DebugContext(Context):
         if found is None:
             return
         wanted = self._root.get(operand.value, operand.value)
-        numbers = np.unique(found[0])
-        wrong = [w for w in map(self._writes.__getitem__, numbers.tolist()) if w.value != wanted or w.freed]
+        wrong = [w for w in map(self._writes.__getitem__, _numbers(found[0])) if w.value != wanted or w.freed]
         if wrong:
             low, high = found[1].span
             what = "are given up" if wrong[0].freed else f"are %{wrong[0].value} of {wrong[0].by}"
@@ -166,12 +165,20 @@ class DebugContext(Context):
     def _free(self, buffer: int) -> None:
         start, nbytes = self.bound.binding.offsets[buffer], self.bound.binding.sizes[buffer]
         marks = self._marks[start : start + nbytes]
-        mine = [k for k in np.unique(marks).tolist() if self._writes[k].buffer == buffer]
+        mine = [k for k in _numbers(marks) if self._writes[k].buffer == buffer]
         held = np.isin(marks, mine)
         self.spaces.arena[start : start + nbytes][held] = POISON
         for k in mine:
             w = self._writes[k]
             self._writes[k] = _Write(w.by, w.value, w.buffer, True)
+
+
+def _numbers(marks: Array) -> list[int]:
+    """The different marks in ascending order: mostly there is one, which is seen without sorting."""
+    if not marks.size:
+        return []
+    low, high = int(marks.min()), int(marks.max())
+    return [low] if low == high else [int(k) for k in np.unique(marks)]
 
 
 def _packed(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

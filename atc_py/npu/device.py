@@ -44,9 +44,7 @@ LATE_KEPT = 512
 class BoundPlan:
     """A plan under one set of symbol values. Immutable once made; contexts are made from it."""
 
-    def __init__(
-        self, plan: Plan, weights: Weights, env: Mapping[str, int] | None = None, tiles: bool = False
-    ) -> None:
+    def __init__(self, plan: Plan, weights: Weights, env: Mapping[str, int] | None = None, tiles: bool = False) -> None:
         self.plan, self.weights = plan, weights
         self.binding = bind(plan, env)
         self.binder = Binder(plan, self.binding, weights, tiles)

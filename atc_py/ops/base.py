@@ -65,7 +65,7 @@ class Flags:
     `cube`: inputs that the cube unit multiplies. Sums are float32; the node's attribute `out_dtype`, where it is set,
     is the dtype in which output 0 leaves the unit instead of that of the operands.
     `moves`: the elements of the outputs are elements of the inputs, whatever their dtype is.
-    `wide_inputs`: inputs that stay float32 where the others are narrower (parameters of statistics).
+    `wide_inputs`: inputs that stay float32 where the others are narrower (parameters of statistics, what is quantised).
     `joins`: the output is the inputs one after the other along the attribute `axis`; `cuts`: the outputs, one after the
     other along it, are input 0.
     """

@@ -97,7 +97,7 @@ quantize = declare(
         "precision": Attr("dtype", None),
         "saturate": Attr("int", 1),
     },
-    flags=replace(_FLAGS, wide_inputs=(1,)),
+    flags=replace(_FLAGS, wide_inputs=(0, 1)),  # a rounding before the rounding moves values to another step
 )
 quantize.layout(feature_maps(0))
 quantize.cost(lambda n: vector_cost(5)(Infer(n.types[:1], n.attrs)))

@@ -60,7 +60,7 @@ def broadcast(*shapes: Shape | None) -> Shape | None:
     if len(known) < len(shapes):
         return None
     longest = max(known, key=len, default=())
-    if all([s == longest or not s for s in known]):  # so it is mostly; a scalar has no dims
+    if all(s == longest or not s for s in known):  # so it is mostly; a scalar has no dims
         return longest
     rank = len(longest)
     padded = [(1,) * (rank - len(s)) + s for s in known]
@@ -68,7 +68,7 @@ def broadcast(*shapes: Shape | None) -> Shape | None:
 
 
 def _broadcast_dim(dims: Sequence[Size], shapes: Sequence[Shape]) -> Size:
-    if all([type(d) is int for d in dims]) and len(set(dims)) == 1:
+    if all(type(d) is int for d in dims) and len(set(dims)) == 1:
         return dims[0]
     fixed = {d for d in dims if type(d) is int and d != 1}
     if len(fixed) > 1:

@@ -147,16 +147,24 @@ def _window_axis(win: Window, k: int, span: tuple[int, int], anywhere: bool) -> 
 
 
 def _windows(win: Window, out: Region, anywhere: bool) -> tuple[Region, dict[str, Any]]:
-    """The input's spatial region for that of the output, and the attributes with the pads that are left."""
-    spans, firsts, lasts = [], [], []
+    """The input's spatial region for that of the output, and the attributes with the pads that are left.
+
+    Windows that lie in the padding alone get one element that none of them reaches: all lie in the pads before it,
+    where their distance does not matter, so that two or more keep a further window from the element's own place.
+    """
+    spans, firsts, lasts, strides = [], [], [], list(win.strides)
     for k, span in enumerate(out):
         inside, first, last = _window_axis(win, k, span, anywhere)
         if not inside[1]:
-            raise Untileable("a window lies in the padding alone")
+            size = _int(win.spatial[k])
+            inside = (min(inside[0], max(size - 1, 0)), min(size, 1))
+            strides[k] = max(strides[k], 2)
+            first = (span[1] - 1) * strides[k] + (_int(win.kernel[k]) - 1) * win.dilations[k] + 1
+            last = 0
         spans.append(inside)
         firsts.append(first)
         lasts.append(last)
-    return tuple(spans), {"pads": (*firsts, *lasts), "auto_pad": "NOTSET"}
+    return tuple(spans), {"pads": (*firsts, *lasts), "auto_pad": "NOTSET", "strides": tuple(strides)}
 
 
 def _groups(span: tuple[int, int], channels: int, group: int, inputs: int, anywhere: bool) -> tuple[Any, Any, int]:
@@ -214,9 +222,11 @@ def convolution_transposed(w: Wanted) -> Need:
             continue
         low = min(max(-((reach - 1 - start - before) // stride), 0), size - 1)
         high = min(max((start + length - 1 + before) // stride + 1, low + 1), size)
+        if start < low * stride - before and low > 0:
+            low -= 1  # the part begins in a gap between two patches
         first = start - (low * stride - before)
         last = (high - 1) * stride + reach - before - (start + length)
-        if first < 0 or first + length + max(last, 0) > (high - low - 1) * stride + reach + max(-last, 0):
+        if first < 0:
             raise Untileable("a part of a transposed convolution that no input reaches")
         spans.append((low, high - low))
         firsts.append(first)

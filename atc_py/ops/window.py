@@ -111,16 +111,23 @@ def window(attrs: Mapping[str, Any], spatial: Shape, kernel: Shape, *, ceil: boo
         pads = per_axis(attrs, "pads", 2 * rank, 0) if auto == "NOTSET" else (0,) * (2 * rank)
         before, after = pads[:rank], pads[rank:]
         for size, first, last, taken in zip(spatial, before, after, reach):
-            assume(size + first + last, taken, ">=", f"the window of {taken} to fit into {size + first + last}")
+            # One element is enough for some windows, and none gives no position of them, as floor has it.
+            if ceil or type(taken) is not int or type(first + last) is not int or first + last + 1 < taken:
+                assume(size + first + last, taken, ">=", f"the window of {taken} to fit into {size + first + last}")
         positions = _ceil_positions if ceil else _floor_positions
         out = tuple(positions(*axis) for axis in zip(spatial, before, after, reach, strides))
-    for axis, size in enumerate(out):
-        if type(size) is int and size < 0:
-            raise InferError(
-                f"the window reaches over {reach[axis]} elements of spatial axis {axis}, whose padded size is "
-                f"{spatial[axis] + before[axis] + after[axis]}"
-            )
+        _require_fit(spatial, reach, before, after)
     return Window(tuple(spatial), tuple(kernel), strides, dilations, tuple(before), tuple(after), out)
+
+
+def _require_fit(spatial: Shape, reach: Shape, before: Shape, after: Shape) -> None:
+    """Raise `InferError` where a window is wider than its padded input; one without elements may give none."""
+    for axis, (size, taken, first, last) in enumerate(zip(spatial, reach, before, after)):
+        padded = size + first + last
+        if type(padded) is int and type(taken) is int and padded < (taken if size else taken - 1):
+            raise InferError(
+                f"the window reaches over {taken} elements of spatial axis {axis}, whose padded size is {padded}"
+            )
 
 
 def _floor_positions(size: Size, before: Size, after: Size, reach: Size, stride: int) -> Size:

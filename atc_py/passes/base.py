@@ -60,6 +60,8 @@ class LowerOptions:
     precision_lists: PrecisionLists = NO_LISTS
     rules: tuple[Rule, ...] = ()
     """Fusion rules of the user, beside those of installed distributions."""
+    input_hint: Mapping[str, int] = field(default_factory=dict)
+    """The sizes that symbols count with where costs are weighed."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,11 @@ class PassContext:
     def fold_limit(self) -> int:
         """Bytes that one rewrite may add to the constants."""
         return self.options.fold_limit if isinstance(self.options, OptimizeOptions) else FOLD_LIMIT
+
+    @property
+    def input_hint(self) -> Mapping[str, int]:
+        """The sizes that symbols count with; others count as usual (`target.cost.counted_sizes`)."""
+        return self.options.input_hint if isinstance(self.options, LowerOptions) else {}
 
     def op(self, node: Node) -> Op:
         """The declaration of the node's operator."""

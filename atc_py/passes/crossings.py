@@ -22,13 +22,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from atc_py.ir.dims import DimOverflow
-from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node, Range
+from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node
 from atc_py.ir.types import Tensor
 from atc_py.ops.base import Cost, Engine, Infer, InferError
 from atc_py.ops.build import known_value, lookup
 from atc_py.passes.cut import Network
 from atc_py.target import Target
-from atc_py.target.cost import VECTOR_BYTES, WIDE, Work, evaluated, microseconds_of, work_of
+from atc_py.target.cost import VECTOR_BYTES, WIDE, Work, counted_sizes, evaluated, microseconds_of, work_of
 
 HOST_VALUES = 1024
 """Elements of the largest value that an operator on the host may have."""
@@ -38,8 +38,6 @@ MOST_NODES = 64
 """The largest group of nodes that is weighed as one."""
 HYSTERESIS = 1.25
 """By what factor the time on the other engine counts."""
-UNKNOWN = 16
-"""The size that a symbol counts with, within its range."""
 
 
 def is_copy(node: Node) -> bool:
@@ -89,13 +87,14 @@ def readers(graph: Graph, value: int) -> Iterator[Node]:
 
 
 def settle(
-    graph: Graph, target: Target, order: Sequence[Node], chosen: dict[int, Engine], away: Engine, works: dict[int, Work]
-) -> dict[int, str]:
+    graph: Graph, target: Target, order: Sequence[Node], chosen: dict[int, Engine], away: Engine,
+    works: dict[int, Work], hint: Mapping[str, int],
+) -> dict[int, str]:  # fmt: skip
     """Move small AI Core nodes to `away` (AI CPU or the host) where that saves time; returns the reasons by node id.
 
-    `works` keeps the work of nodes that has been asked for.
+    `works` keeps the work of nodes that has been asked for; `hint` has sizes of symbols.
     """
-    prices = Prices(graph, target, away, works)
+    prices = Prices(graph, target, away, works, hint)
     fixed = [n for n in order if chosen[n.id] is away and not lookup(n.op, n.attrs).flags.control]
     groups = list(_groups(graph, _candidates(graph, fixed, chosen, prices)))
     small = [group for group in groups if len(group) <= MOST_NODES]
@@ -201,16 +200,18 @@ def _values(graph: Graph, node: Node) -> Iterator[int]:
 class Prices:
     """What nodes cost here and there, and copies, in microseconds at the symbols' usual sizes."""
 
-    def __init__(self, graph: Graph, target: Target, away: Engine, works: dict[int, Work]) -> None:
-        self.graph, self.target, self.away, self._works = graph, target, away, works
+    def __init__(
+        self, graph: Graph, target: Target, away: Engine, works: dict[int, Work], hint: Mapping[str, int]
+    ) -> None:
+        self.graph, self.target, self.away, self._works, self._hint = graph, target, away, works, hint
         self._extra: dict[int, float] = {}
         self._copies: dict[int, float] = {}
         self._bytes: dict[int, int] = {}
 
     @cached_property
-    def env(self) -> dict[str, int]:
+    def env(self) -> Mapping[str, int]:
         """Values of the symbols."""
-        return {name: _usual(r) for name, r in self.graph.symbols.items()}
+        return counted_sizes(self.graph.symbols, self._hint)
 
     @staticmethod
     def units(microseconds: float) -> int:
@@ -293,10 +294,6 @@ class Prices:
             return op.work(n, [graph.type(v) for v in node.outputs])
         except (InferError, DimOverflow):
             return Cost()
-
-
-def _usual(r: Range) -> int:
-    return max(r.lo, UNKNOWN if r.hi is None else min(UNKNOWN, r.hi))
 
 
 def _small(type_: Tensor) -> bool:

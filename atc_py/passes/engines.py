@@ -43,7 +43,7 @@ def assign_engines(graph: Graph, ctx: PassContext) -> int:
     if ctx.target is not None and any(e is not Engine.AICORE for e in chosen.values()):
         works: dict[int, Work] = {}
         for away in (Engine.HOST, Engine.AICPU):
-            moved = settle(graph, ctx.target, order, chosen, away, works)
+            moved = settle(graph, ctx.target, order, chosen, away, works, ctx.input_hint)
             reasons.update(moved)
             if moved:
                 _follow(graph, ctx, order, chosen)

@@ -17,7 +17,7 @@ def fuse_tasks(graph: Graph, ctx: PassContext) -> int:
     assert ctx.target is not None
     given = ctx.options.rules if isinstance(ctx.options, LowerOptions) else ()
     rules = [rule for rule in (*RULES, *installed(), *given) if rule.name not in ctx.options.disabled]
-    result = fuse(graph, rules, ctx.target)
+    result = fuse(graph, rules, ctx.target, ctx.input_hint)
     for refusal in result.refused:
         ctx.decline(refusal.node, refusal.rule, refusal.text)
     return result.made

@@ -31,12 +31,10 @@ from atc_py.passes.layout_cut import BLOCKS, FREE, PLAIN, Labelling
 from atc_py.passes.layout_roles import Roles
 from atc_py.passes.transposes import perm_of
 from atc_py.target import Target
-from atc_py.target.cost import Traffic, Work, evaluated, task_cycles
+from atc_py.target.cost import Traffic, Work, counted_sizes, evaluated, task_cycles
 
 UNIT = 1024
 """Parts of a cycle in which costs are counted."""
-UNKNOWN = 16
-"""The size that a symbol counts with."""
 WIDEST = 3
 """Fractals of a weight may take so many times its bytes: without them a task reads it, writes it in fractals, and reads
 these."""
@@ -51,7 +49,7 @@ def assign_layouts(graph: Graph, ctx: PassContext) -> int:
     assert ctx.target is not None
     if ctx.target.prefers is not Format.NC1HWC0 or _has_formats(graph):
         return 0
-    return _Layouts(graph, ctx.target).run()
+    return _Layouts(graph, ctx.target, ctx.input_hint).run()
 
 
 def _has_formats(graph: Graph) -> bool:
@@ -64,6 +62,7 @@ class _Layouts:
 
     graph: Graph
     target: Target
+    hint: Mapping[str, int]
     roles: Roles = field(init=False)
     prices: _Prices = field(init=False)
     taken: dict[int, Layout] = field(default_factory=dict)
@@ -74,7 +73,7 @@ class _Layouts:
 
     def __post_init__(self) -> None:
         self.roles = Roles(self.graph)
-        self.prices = _Prices(self.graph, self.target)
+        self.prices = _Prices(self.graph, self.target, self.hint)
 
     def run(self) -> int:
         """Find the formats and write them into the graph."""
@@ -267,9 +266,8 @@ def _worth(type_: Tensor, fmt: Format) -> bool:
 class _Prices:
     """What conversions and padding cost on the target, in parts of a cycle; equal types are priced once."""
 
-    def __init__(self, graph: Graph, target: Target) -> None:
-        self.target = target
-        self.env = {s: max(r.lo, UNKNOWN if r.hi is None else min(UNKNOWN, r.hi)) for s, r in graph.symbols.items()}
+    def __init__(self, graph: Graph, target: Target, hint: Mapping[str, int]) -> None:
+        self.target, self.env = target, counted_sizes(graph.symbols, hint)
         self._known: dict[tuple[object, ...], tuple[int, int]] = {}
 
     def conversion(self, type_: Tensor) -> int:

@@ -56,6 +56,8 @@ class PrecisionLists:
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     keep_nodes: frozenset[str] = frozenset()
     keep_types: frozenset[str] = frozenset()
+    places: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Where a file names each of the nodes."""
 
     @property
     def keeps(self) -> bool:
@@ -95,16 +97,16 @@ def read_lists(mixlist: str | Path | None = None, keep_dtype: str | Path | None 
     """
     problems = Problems()
     kinds: dict[str, Kind] = {}
-    nodes: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
+    places: dict[str, str] = {}
     text = None if mixlist is None else _read(mixlist, "E20041", problems)
     if mixlist is not None and text is not None:
         kinds = _kinds(text, str(mixlist), problems)
     text = None if keep_dtype is None else _read(keep_dtype, "E20042", problems)
     if keep_dtype is not None and text is not None:
-        nodes, types = _kept(text, str(keep_dtype), problems)
+        places, types = _kept(text, str(keep_dtype), problems)
     problems.raise_any()
-    return PrecisionLists(kinds, nodes, types)
+    return PrecisionLists(kinds, frozenset(places), types, places)
 
 
 def check_nodes(lists: PrecisionLists, graph: Graph) -> None:
@@ -116,7 +118,7 @@ def check_nodes(lists: PrecisionLists, graph: Graph) -> None:
     for name in sorted(lists.keep_nodes - names):
         near = get_close_matches(name, sorted(names), 1)
         hint = f"did you mean '{near[0]}'?" if near else "'atc inspect MODEL.onnx' lists the nodes"
-        problems.add("E20042", KEEP, f"no node that computes anything is called '{name}'", hint)
+        problems.add("E20042", lists.places.get(name, KEEP), f"no node that computes anything is called '{name}'", hint)
     problems.raise_any()
 
 
@@ -175,17 +177,17 @@ def _moved(
     return kinds
 
 
-def _kept(text: str, place: str, problems: Problems) -> tuple[frozenset[str], frozenset[str]]:
-    """(names of nodes, operators) of a file of nodes that keep their dtypes."""
-    nodes: list[str] = []
+def _kept(text: str, place: str, problems: Problems) -> tuple[dict[str, str], frozenset[str]]:
+    """(names of nodes with their lines, operators) of a file of nodes that keep their dtypes."""
+    nodes: dict[str, str] = {}
     types: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         entry = line.strip()
         if entry.startswith(_TYPE):
             types += _known_types([entry[len(_TYPE) :].strip()], "E20042", f"{place}, line {number}", problems)
         elif entry:
-            nodes.append(entry)
-    return frozenset(nodes), frozenset(types)
+            nodes.setdefault(entry, f"{place}, line {number}")
+    return nodes, frozenset(types)
 
 
 def _known_types(names: Iterable[str], code: str, place: str, problems: Problems) -> list[str]:

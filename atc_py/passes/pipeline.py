@@ -100,9 +100,7 @@ def optimize(graph: Graph, options: OptimizeOptions | None = None, observe: Obse
     return _run("optimize", OPTIMIZE, PassContext(options, graph, observe=observe))
 
 
-def lower(
-    graph: Graph, target: Target, options: LowerOptions | None = None, observe: Observer | None = None
-) -> Report:
+def lower(graph: Graph, target: Target, options: LowerOptions | None = None, observe: Observer | None = None) -> Report:
     """Make it the target's graph, in place: engines, precision, fused tasks. Raises `AtcError` E20001 to E20003."""
     options = options or LowerOptions()
     check_mode(options.precision_mode, options.precision_lists)
@@ -121,9 +119,7 @@ def pass_names(rules: Sequence[Rule] = ()) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found + [r.name for r in (*RULES, *installed(), *rules)]))
 
 
-def _selected(
-    passes: Sequence[Pass], level: int, disabled: frozenset[str], rules: Sequence[Rule] = ()
-) -> list[Pass]:
+def _selected(passes: Sequence[Pass], level: int, disabled: frozenset[str], rules: Sequence[Rule] = ()) -> list[Pass]:
     if level not in (0, 1, 2, 3):
         raise error("E20002", "--opt-level", f"there is no level {level}", "the levels are O0, O1, O2 and O3")
     names = pass_names(rules)

@@ -31,6 +31,7 @@ from atc_py.passes.quantized_products import (
     product_of,
     real_convolution,
     real_product,
+    rounded_bias,
     whole_product,
 )
 from atc_py.passes.quantized_sums import Replacement, replacement_of
@@ -128,6 +129,10 @@ class _Folder:
             return f"activation: {names} lies between {core.op} and the quantisation; expected Relu or Clip"
         if len(graph.values[chain.value].uses) != 1:
             return f"readers: the result of {core.op} is read by {len(graph.values[chain.value].uses)} nodes"
+        rounded = rounded_bias(graph, found, q) if isinstance(found, Product) else None
+        if rounded is not None:  # the product is made with a float32 result when its turn comes
+            self.ctx.decline(core, RULE, rounded)
+            return None
         chosen = whole_product(graph, found, q, q.node) if isinstance(found, Product) else found
         type_ = replace(graph.tensor(chain.value), dtype=q.dtype)
         made = graph.add(chosen.op, chosen.inputs, [type_], chosen.attrs, name=core.name, origin=core.origin)

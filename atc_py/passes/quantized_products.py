@@ -6,9 +6,9 @@
     DQ(x) ─ Conv(·, DQ(w), DQ(b))                      ConvInteger ─ Add(b in int32) ─ DequantizeLinear
     DQ(x) ─ Conv(·, DQ(w), b)                          ConvInteger ─ DequantizeLinear ─ Add(b)
 
-A bias counts in whole steps of the product of the two scales; one that is float32 is rounded to them, which moves the
-result by at most half such a step. Weights may have a scale a channel or column; what varies along the inner axis of
-the product cannot be taken out of the sum.
+A bias counts in whole steps of the product of the two scales. Where it has to be rounded to them, the result is made as
+float32 and quantised after the bias, unless the rounding is below 1/256 of a step of the result. Weights may have a
+scale a channel or column; what varies along the inner axis of the product cannot be taken out of the sum.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from atc_py.passes.quantized_sums import Replacement
 from atc_py.target import Target
 
 PRODUCTS = frozenset({"Conv", "MatMul", "Gemm"})
+COARSEST = 1 / 256
+"""How far rounding a bias may move a result, in steps of the result: it then changes one of some hundreds by a step."""
 _INT32 = float(np.iinfo(np.int32).max)
 
 
@@ -161,14 +163,36 @@ def bias_numbers(graph: Graph, bias: int) -> Array | None:
     return None if array is None else array.reshape(-1).astype(np.float64)
 
 
+def _own_steps(graph: Graph, p: Product) -> bool:
+    """Whether the model's own bias is int32 and counts in steps of the product of the scales.
+
+    Scales that differ by a rounding of float32 are the same: the bias was counted with one of them.
+    """
+    source = dequantized(graph, p.bias)
+    if source is None or source.dtype is not DType.INT32 or source.zeros.any():
+        return False
+    return len(graph.tensor(p.bias).shape or ()) == 1 and np.allclose(source.scales, p.steps, rtol=1e-6, atol=0)
+
+
+def rounded_bias(graph: Graph, p: Product, q: Scaled) -> str | None:
+    """Why the bias may not be rounded to the product's steps before its result is quantised as `q`; None: it may."""
+    numbers = None if p.bias == ABSENT or _own_steps(graph, p) else bias_numbers(graph, p.bias)
+    if numbers is None:
+        return None
+    steps = p.steps.astype(np.float64)
+    moved = float(np.max(np.abs(np.rint(numbers / steps) * steps - numbers), initial=0)) / float(q.scales[0])
+    if moved <= COARSEST:
+        return None
+    said = f"bias: in whole steps of the product's scales it is off by {moved:.3g} steps of the result's scale"
+    return f"{said}; at most {COARSEST:g} is rounded away, so it is added in float32"
+
+
 def whole_bias(graph: Graph, p: Product, heir: Node) -> int:
     """The bias in int32 steps: the model's own where it counts in those, else rounded to them; ABSENT without any."""
     if p.bias == ABSENT:
         return ABSENT
     source = dequantized(graph, p.bias)
-    dims = graph.tensor(p.bias).shape or ()
-    whole = source is not None and source.dtype is DType.INT32 and len(dims) == 1 and not source.zeros.any()
-    if source is not None and whole and np.allclose(source.scales, p.steps, rtol=1e-5):
+    if source is not None and _own_steps(graph, p):
         return source.value
     numbers = bias_numbers(graph, p.bias)
     assert numbers is not None
@@ -195,10 +219,12 @@ def whole_product(graph: Graph, p: Product, q: Scaled, heir: Node) -> Replacemen
 
 
 def real_product(graph: Graph, p: Product, heir: Node) -> Replacement:
-    """A matrix product whose result is float32; a bias that is no whole number of steps is added to it as it is."""
-    bias = p.bias
-    if bias != ABSENT and graph.const(bias) is None:
-        bias = whole_bias(graph, p, heir)
+    """A matrix product whose result is float32; a bias that does not count in its steps is added to it as it is."""
+    bias = whole_bias(graph, p, heir) if _own_steps(graph, p) else p.bias
+    if bias != ABSENT and graph.const(bias) is None and dequantized(graph, bias) is not None:
+        numbers = bias_numbers(graph, bias)
+        assert numbers is not None
+        bias = constant(graph, numbers.astype(np.float32), heir)
     attrs = {"transB": p.node.attrs.get("transB", 0)}
     return Replacement("QuantMatmul", [*_sides(graph, p, heir), bias], attrs, _gone(graph, p))
 
@@ -206,7 +232,7 @@ def real_product(graph: Graph, p: Product, heir: Node) -> Replacement:
 def real_convolution(graph: Graph, p: Product, heir: Node) -> Replacement:
     """A convolution whose result is float32: integer sums, dequantised with the product of the scales, and the bias.
 
-    A quantised bias is added to the sums, another one to the result.
+    A bias that counts in steps of the sums is added to them, another one to the result.
     """
     zeros = [zero_point(graph, side, heir) for side in (p.left, p.right)]
     inputs = [moved_bytes(graph, p.left, heir), moved_bytes(graph, p.right, heir), *zeros]
@@ -225,7 +251,7 @@ def real_convolution(graph: Graph, p: Product, heir: Node) -> Replacement:
         return constant(graph, array.reshape(-1, *(1,) * (len(real.dims) - 2)), heir)
 
     sums = made("ConvInteger", inputs, whole, p.node.attrs)
-    if numbers is not None and graph.const(p.bias) is None:
+    if numbers is not None and _own_steps(graph, p):
         counted = np.rint(numbers / p.steps.astype(np.float64)).astype(np.int32)
         sums = made("Add", [sums, by_channel(counted)], whole, {})
         numbers = None

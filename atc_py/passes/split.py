@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from atc_py.errors import Problems
+from atc_py.errors import AtcError, Problem, Problems
 from atc_py.ir.constants import Derived, blob
 from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node
 from atc_py.ir.types import Tensor
@@ -33,6 +33,9 @@ from atc_py.target import Target, load, names
 
 WHOLE = frozenset({"Fused", "TensorMove", "TransData"})
 """What later passes make: tile programs and copies, which take their operands piece by piece."""
+
+TOLD, REASONS = 4, 3
+"""So many nodes are told, and so many reasons of each: one wrong size makes all nodes after it too large."""
 
 
 def split_large(graph: Graph, ctx: PassContext) -> int:
@@ -57,8 +60,18 @@ def split_large(graph: Graph, ctx: PassContext) -> int:
         else:
             problems.add("E20040", _place(node), _cause(graph, node, large[node.id], ctx.target, sizes, found),
                          _hint(large[node.id]))  # fmt: skip
-    problems.raise_any()
+    _raise_first(problems)
     return changed
+
+
+def _raise_first(problems: Problems) -> None:
+    """Raise the first few problems, and say of how many nodes the others are."""
+    found = list(problems)
+    if len(found) > TOLD:
+        cause = f"{found[TOLD].place} and {len(found) - TOLD - 1} more do not fit either"
+        found = [*found[:TOLD], Problem("E20040", "further nodes", cause, "start with the first of them")]
+    if found:
+        raise AtcError(*found)
 
 
 def _place(node: Node) -> str:
@@ -69,9 +82,12 @@ def _cause(graph: Graph, node: Node, size: int, target: Target, sizes: Sizes, re
     values = {v for v in (*node.inputs, *node.outputs) if v != ABSENT and sizes.value(v)}
     largest = sorted(values, key=lambda v: (-sizes.value(v), v))[:3]
     told = ", ".join(f"{_name(graph, v)} {show(graph.tensor(v).shape)} {sizes.value(v):,}" for v in largest)
+    why = list(reasons[:REASONS])
+    if len(reasons) > REASONS:
+        why.append(f"{len(reasons) - REASONS} other ways fail too")
     return (
         f"the operands of {node.op} take {size:,} bytes ({told}), {target.name} has {target.memory:,}; "
-        f"it cannot be split: {'; '.join(reasons)}"
+        f"it cannot be split: {'; '.join(why)}"
     )
 
 

@@ -86,9 +86,9 @@ def _meeting(plan: Plan, members: Sequence[int], found: Sequence[set[int]]) -> N
     live: list[int] = []
     for k in sorted(range(len(members)), key=lambda k: (spans[k][0], k)):
         live = [j for j in live if spans[j][1] >= spans[k][0]]
+        found[k].update(live)
         for j in live:
             found[j].add(k)
-            found[k].add(j)
         live.append(k)
 
 

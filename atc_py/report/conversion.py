@@ -84,7 +84,8 @@ def precision_table(precision: Mapping[str, Any]) -> RenderableType:
 def _predicted(latency: Mapping[str, float] | None) -> list[list[object]]:
     if latency is None:
         return []
-    return [["predicted time", n.seconds(latency["before"] / 1e6), n.seconds(latency["after"] / 1e6)]]
+    what = "predicted time: node by node, as planned"
+    return [[what, n.seconds(latency["before"] / 1e6), n.seconds(latency["after"] / 1e6)]]
 
 
 def stages(rows: Sequence[tuple[str, Mapping[str, int]]], figures: Mapping[str, Any]) -> RenderableType:

@@ -15,6 +15,11 @@ from atc_py.report.screen import pairs, table
 MANY = 40
 """So many near misses are shown; `--json` has them all."""
 
+STAGES = (
+    "import to lower: each node a task by itself, one after the other (import: what convert calls before); "
+    "schedule: the plan on its streams, as the host hands it over (what convert calls after)"
+)
+
 
 def model(facts: Mapping[str, Any]) -> Iterator[RenderableType]:
     """The parts, in order."""
@@ -35,6 +40,7 @@ def model(facts: Mapping[str, Any]) -> Iterator[RenderableType]:
         ],
         f"{facts['soc_version']}, {facts['opt_level']}, precision {facts['precision_mode']}: each pass that changed it",
     )
+    yield Text(STAGES)
     missed = facts["left_alone"]
     if not missed:
         yield Text("nothing was left alone for a reason")

@@ -41,7 +41,7 @@ def profile(facts: Mapping[str, Any], top: int) -> Iterator[RenderableType]:
         yield table(
             [">share", ">time", "what", "why", "what to do"],
             [[n.percent(a["share"], 1), _us(a["us"]), _what(a), a["why"], a["what"]] for a in facts["advice"]],
-            "what to look at",
+            "what to look at (shares may overlap)",
         )
     for path in facts["files"]:
         yield Text(f"wrote {path}")

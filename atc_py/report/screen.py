@@ -1,13 +1,14 @@
 """Consoles and the house style of tables.
 
 Colours appear on a terminal only, and never under NO_COLOR. Nothing is cut off: the width is the terminal's, in a pipe
-or a file COLUMNS or 120, and long cells continue on the next line. A table that would need columns of a few letters is
-wider than that.
+or a file COLUMNS or 120, and long cells continue on the next line, long names at a joint (`Conv+` `Relu`) where there
+is one. A table that would need columns of a few letters is wider than that.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import IO, Any, TextIO, cast
@@ -15,13 +16,14 @@ from typing import IO, Any, TextIO, cast
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.containers import Lines
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 PIPE_WIDTH = 120
-NARROW = 20
-"""Columns of text are not made narrower than this (or than what they hold)."""
+NARROW = (20, 14, 8)
+"""The least widths of columns of text (or what they hold): the first with which a table fits, else the middle one."""
 INDENT = 2
 
 
@@ -54,16 +56,75 @@ class _Whole(Console):
         super().print(*objects, **{"crop": False, **options})
 
 
-class _Roomy:
-    """An indented body that is never laid out narrower than `least`."""
+class _Jointed(Text):
+    """A text whose words, where they are longer than a line, are broken at the joints in them, else anywhere."""
 
-    def __init__(self, body: RenderableType, least: int) -> None:
-        self._body = Padding(body, (0, 0, 0, INDENT), expand=False)
-        self._least = least + INDENT
+    def wrap(self, console: Console, width: int, **options: Any) -> Lines:
+        """The lines."""
+        found = Lines()
+        for line in self.split("\n", allow_blank=True):
+            for part in line.divide(_breaks(line.plain, width)):
+                part.rstrip()
+                found.extend(Text.wrap(part, console, width, **options))
+        return found
+
+
+def _breaks(line: str, width: int) -> list[int]:
+    """Where lines of at most `width` cells end: between words, and in longer ones before / or behind + , _ × ·."""
+    cuts: list[int] = []
+    start = at = 0
+    for word in re.findall(r"\S+\s*|\s+", line):
+        long = cell_len(word.rstrip()) > width
+        for part in re.findall(r"/?[^/+,_×·]*[+,_×·]?", word) if long else [word]:
+            if at > start and cell_len(line[start : at + len(part)].rstrip()) > width:
+                cuts.append(at)
+                start = at
+            at += len(part)
+    return cuts
+
+
+class _Grid:
+    """An indented table, with columns of text as wide as `NARROW` has it."""
+
+    def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
+        self._columns, self._rows = columns, rows
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The body, in the console's width where that is enough."""
-        yield from console.render(self._body, options.update(width=max(options.max_width, self._least)))
+        """The table, in the console's width where that is enough."""
+        room = options.max_width - INDENT - 3 * (len(self._columns) - 1)
+        tried = [self._least(narrow) for narrow in NARROW]
+        widths = self._widened(next((t for t in tried if sum(t) <= room), tried[1]), room)
+        grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=None, header_style="bold", show_edge=False)
+        for name, width in zip(self._columns, widths, strict=True):
+            right, label = name.startswith(">"), name.lstrip(">")
+            grid.add_column(label, justify="right" if right else "left", overflow="fold", no_wrap=right, width=width)
+        for row in self._rows:
+            grid.add_row(*row)
+        least = sum(widths) + 3 * (len(widths) - 1) + INDENT
+        yield from console.render(indented(grid), options.update(width=max(options.max_width, least)))
+
+    def _longest(self, k: int) -> int:
+        """The cells that column `k` takes where nothing is folded."""
+        label = self._columns[k].lstrip(">")
+        return max([cell_len(label), *(cell_len(line) for row in self._rows for line in row[k].plain.split("\n"))])
+
+    def _least(self, narrow: int) -> list[int]:
+        """The least width of each column; numbers are never folded."""
+        found = []
+        for k, name in enumerate(self._columns):
+            longest = self._longest(k)
+            found.append(longest if name.startswith(">") else max(cell_len(name), min(longest, narrow)))
+        return found
+
+    def _widened(self, widths: list[int], room: int) -> list[int]:
+        """The widths with what is left of `room` shared among columns that would fold, evenly as far as they need."""
+        left, found = room - sum(widths), list(widths)
+        need = sorted((self._longest(k) - width, k) for k, width in enumerate(widths))
+        for number, (missing, k) in enumerate(need):
+            more = max(min(missing, left // (len(need) - number)), 0)
+            found[k] += more
+            left -= more
+        return found
 
 
 def console(stderr: bool = False) -> Console:
@@ -85,18 +146,7 @@ def console(stderr: bool = False) -> Console:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> RenderableType:
     """A table. A column name that starts with `>` is right-aligned; None as a cell is shown as `–`."""
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=None, header_style="bold", show_edge=False)
-    cells = [[cell(c) for c in row] for row in rows]
-    least = 3 * (len(columns) - 1)
-    for k, name in enumerate(columns):
-        right, label = name.startswith(">"), name.lstrip(">")
-        longest = max((cell_len(line) for row in cells for line in row[k].plain.split("\n")), default=0)
-        width = max(longest, cell_len(label)) if right else max(cell_len(label), min(longest, NARROW))
-        grid.add_column(label, justify="right" if right else "left", overflow="fold", no_wrap=right, min_width=width)
-        least += width
-    for row in cells:
-        grid.add_row(*row)
-    body = _Roomy(grid, least)
+    body = _Grid(columns, [[cell(c) for c in row] for row in rows])
     return titled(title, body) if title else body
 
 
@@ -104,7 +154,7 @@ def cell(value: object) -> Text:
     """A cell's text; styles are kept when it is a `Text` already. Control characters are shown escaped."""
     if isinstance(value, Text):
         return value
-    return Text("–" if value is None else printable(str(value)))
+    return _Jointed("–" if value is None else printable(str(value)))
 
 
 def pairs(rows: Iterable[tuple[str, object]], title: str = "") -> RenderableType:

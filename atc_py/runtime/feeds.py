@@ -35,6 +35,8 @@ def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
         sizes = [d.strip() for d in dims.strip().strip("[]").split(",")] if dims.strip() else []
         if not colon or not name or not all(s.isdecimal() and s.isascii() for s in sizes):
             raise error("E10002", f"'{part}'", "expected name:size,size,… with plain sizes", 'e.g. "x:1,3,224,224"')
+        if name.strip() in found:
+            raise error("E10002", f"input '{name.strip()}'", "its shape is given twice", "leave one of them out")
         found[name.strip()] = tuple(int(s) for s in sizes)
     return found
 

@@ -73,6 +73,11 @@ _PRICED: Mapping[str, Mapping[DType, DType]] = {
 }  # fmt: skip
 
 
+def priced_as(precision_mode: str) -> Mapping[DType, DType] | None:
+    """As what element types of the plain operators count under a precision mode that makes one of another."""
+    return _PRICED.get(precision_mode)
+
+
 def latency_us(before: Graph, plan: Plan, handed: Handing, target: Target, precision_mode: str) -> dict[str, float]:
     """Predicted microseconds of one execution: the plain operators of `before` one by one on one stream, and the plan
     as it is `handed` over.
@@ -80,7 +85,7 @@ def latency_us(before: Graph, plan: Plan, handed: Handing, target: Target, preci
     Where the precision mode makes one dtype of another, the plain operators are priced so too, all of them and without
     a Cast between them: what the plan has in other dtypes, and its Casts, count against it.
     """
-    plain = graph_timeline(before, target, plan.hint, _PRICED.get(precision_mode))
+    plain = graph_timeline(before, target, plan.hint, priced_as(precision_mode))
     after = microseconds_of(handed.cycles, target)
     return {"before": round(plain.microseconds, 1), "after": round(after, 1)}
 

@@ -23,10 +23,8 @@ from atc_py.ops.base import Array, Cost, Infer, InferError, Layout, Op
 from atc_py.ops.build import Values, known_value, lookup
 from atc_py.ops.layouts import layout_of
 from atc_py.schedule.frames import REGIONS, is_alias, roots
-from atc_py.target.cost import Work, evaluated, work_of
+from atc_py.target.cost import UNKNOWN, Work, counted_sizes, evaluated, work_of
 
-UNKNOWN = 16
-"""The size that a symbol counts with when only the run time knows it."""
 TRIPS = 1 << 20
 """A loop with a higher limit than this ends by its condition."""
 HALF = {DType.FLOAT32: DType.FLOAT16}
@@ -119,16 +117,7 @@ def sizes_of(
     symbols: Mapping[str, Range], hint: Mapping[str, int] | None, dtypes: Mapping[DType, DType] | None = None
 ) -> Sizes:
     """Measures under a hint."""
-    env = _Values({name: max(r.lo, UNKNOWN if r.hi is None else min(UNKNOWN, r.hi)) for name, r in symbols.items()})
-    env.update(hint or {})
-    return Sizes(env, dtypes or {})
-
-
-class _Values(dict[str, int]):
-    """The symbols' values; one that nobody has named is unknown."""
-
-    def __missing__(self, name: str) -> int:
-        return UNKNOWN
+    return Sizes(counted_sizes(symbols, hint), dtypes or {})
 
 
 @dataclass(slots=True)
@@ -205,12 +194,16 @@ class Maker:
             found = self._needs[key]
             return found if found is not None else self._by_values(key, call, left)
         found = self._needed(call, left)
-        self._needs[key] = None if call.values.asked else found
+        if call.values.asked:
+            self._needs[key] = None
+            self._needs[_with_values(key, call)] = found
+        else:
+            self._needs[key] = found
         return found
 
     def _by_values(self, key: Hashable, call: Call, left: int) -> Needs:
         """What a call needs of which values say it too."""
-        key = (key, *[c and c.key for c in call.values.inputs])
+        key = _with_values(key, call)
         found = self._needs.get(key)
         if found is None:
             found = self._needs[key] = self._needed(call, left)
@@ -259,6 +252,10 @@ class Maker:
                 touch = replace(touch, nbytes=min(touch.nbytes, some), partial=True)
             reads.setdefault(touch.key, touch)
         return Job(place, name, n.kernel, engine, n.work, n.dtype, tuple(reads.values()), writes, times, n.layout)
+
+
+def _with_values(key: Hashable, call: Call) -> Hashable:
+    return (key, *[c and c.key for c in call.values.inputs])
 
 
 # --- graphs -----------------------------------------------------------------------------------------------------

@@ -107,6 +107,7 @@ class _Placer:
         self.before = before
         self.reads = {} if before is None else all_reads(root)
         self.last = last_reads(root)
+        self._latest: dict[int, tuple[int, int]] = {}
         self.made: dict[int, int] = {}
         self.late = _late_values(root)
 
@@ -121,7 +122,7 @@ class _Placer:
                 step = frame.steps.get(node.id)
                 self.made.setdefault(vid, step.start if step else -1)
                 if step is not None and step.bodies:  # also what nobody reads is written at the region's end
-                    self.last[vid] = max(self.last[vid], step.end)
+                    self._needed_until(vid, step.end)
             if node.id in frame.steps and frame.steps[node.id].bodies:
                 self._region(frame, frame.steps[node.id])
 
@@ -186,13 +187,26 @@ class _Placer:
             )
             if (
                 in_place
-                and max(self.last[v] for v in group.values) <= step.start
+                and self._last_read(self.places.of[source]) <= step.start
                 and self._all_read(group, step.start)
                 and self._read_elementwise(frame, node, source)
                 and _same(frame.graph.type(value), frame.graph.type(node.inputs[i]))
             ):
                 return source
         return None
+
+    def _last_read(self, number: int) -> int:
+        """When a group is read for the last time, as far as its values are known; they only become more."""
+        values = self.places.groups[number].values
+        seen, latest = self._latest.get(number, (0, -1))
+        latest = max([latest, *[self.last[v] for v in values[seen:]]])
+        self._latest[number] = len(values), latest
+        return latest
+
+    def _needed_until(self, vid: int, position: int) -> None:
+        """A value is needed at a position too."""
+        self.last[vid] = max(self.last[vid], position)
+        self._latest.pop(self.places.of[vid], None)
 
     def _all_read(self, group: Group, position: int) -> bool:
         """Whether every other reader of the group is done for certain when the step at `position` begins."""
@@ -250,7 +264,7 @@ class _Placer:
                 late = Space.DYNAMIC if vid in self.late else Space.ARENA
                 self.places.new(Space.HOST if on_host(body.graph.type(inner)) else late, vid)
             self.made[vid] = step.start
-            self.last[vid] = max(self.last[vid], step.end)
+            self._needed_until(vid, step.end)
 
     def lifetimes(self) -> None:
         """The positions at which each group is needed."""

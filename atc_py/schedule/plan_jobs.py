@@ -15,8 +15,9 @@ from atc_py.ir.types import Tensor, Type
 from atc_py.ops.build import Values, known_value, lookup
 from atc_py.plan.types import Alias, Host, If, Loop, Operand, Plan, Region, Scan, Space, Static, Task
 from atc_py.schedule.frames import Frame, Step, all_frames
-from atc_py.schedule.jobs import UNKNOWN, Call, Job, Maker, Program, Sizes, Touch, body_of, counted, slices
+from atc_py.schedule.jobs import Call, Job, Maker, Program, Sizes, Touch, body_of, counted, slices
 from atc_py.schedule.places import Places, read_by_host
+from atc_py.target.cost import UNKNOWN
 
 
 def frame_program(root: Frame, places: Places, sizes: Sizes) -> Program:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,12 @@ from atc_py.ir.types import DType
 from atc_py.ops.base import Array, Cost
 from atc_py.target.target import CubeShape, Rates, Target
 from atc_py.target.tiling import Gemm, tile
+
+if TYPE_CHECKING:
+    from atc_py.ir.graph import Range
+
+UNKNOWN = 16
+"""The size that a symbol counts with when only the run time knows it."""
 
 VECTOR_BYTES = 256
 """Bytes that the vector unit of a core works on in a cycle (CANN: vec_calc_size is 128 elements of float16)."""
@@ -134,6 +140,23 @@ def evaluated(size: Size, env: Mapping[str, int]) -> int:
         return max(0, evaluate(size, env))
     except ZeroDivisionError:
         return 0
+
+
+class Sized(dict[str, int]):
+    """Values of symbols; `other` is that of one that nobody has named."""
+
+    def __init__(self, known: Mapping[str, int], other: int) -> None:
+        super().__init__(known)
+        self.other = other
+
+    def __missing__(self, name: str) -> int:
+        return self.other
+
+
+def counted_sizes(symbols: Mapping[str, Range], hint: Mapping[str, int] | None = None) -> Sized:
+    """The sizes that symbols count with: those of the hint, else `UNKNOWN`, unless their range excludes it."""
+    usual = {name: max(r.lo, UNKNOWN if r.hi is None else min(UNKNOWN, r.hi)) for name, r in symbols.items()}
+    return Sized({**usual, **(hint or {})}, UNKNOWN)
 
 
 def load_of(work: Work, traffic: Traffic, dtype: DType, target: Target) -> Load:

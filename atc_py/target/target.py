@@ -4,7 +4,8 @@
     load("Ascend310P")                →  AtcError: there is no target 'Ascend310P'; did you mean Ascend310P3, …?
     load("my_npu.toml")               →  a target of one's own, in the form of the files in `atc_py/target/data`
 
-Every key is required (of the table `toolkit`, where there is one), none may be unknown; all faults of a file are reported at once.
+Every key is required, of the table `toolkit` where there is one; none may be unknown; all faults of a file are reported
+at once.
 """
 
 from __future__ import annotations
@@ -213,7 +214,7 @@ def parse(text: str, place: str) -> Target:
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
-        raise error("E20011", place, f"this is not TOML: {problem}", "") from problem
+        raise error("E20011", place, f"this is not TOML: {problem}", "correct it there") from problem
     return _Reader(tables, place).target()
 
 
@@ -249,6 +250,7 @@ class _Reader:
         )
 
     def _fault(self, key: str, cause: str, hint: str = "") -> None:
+        hint = hint or "compare it with the targets that come with atc-py, in atc_py/target/data"
         self.problems.add("E20011", f"{self.place}: {key}", cause, hint)
 
     def _table(self, name: str) -> Mapping[str, Any]:
@@ -269,7 +271,7 @@ class _Reader:
         if type(value) is not int:
             self._fault(key, "the key is missing" if value is None else f"expected a whole number, found {value!r}")
         elif not low <= value <= high:
-            self._fault(key, f"{value} is outside {low} to {high}")
+            self._fault(key, f"{value} is outside {low} to {high}", "use a value in this range")
         else:
             return value
         return low
@@ -295,7 +297,7 @@ class _Reader:
         if type(value) not in (int, float):
             self._fault(key, "the key is missing" if value is None else f"expected a number, found {value!r}")
         elif not low <= value <= high:
-            self._fault(key, f"{value} is outside {low:g} to {high:g}")
+            self._fault(key, f"{value} is outside {low:g} to {high:g}", "use a value in this range")
         else:
             return float(value)
         return low

@@ -11,8 +11,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import atc_py
 from atc_py.schedule.op_summary import COLUMNS
-from tests.cli.helpers import MODELS, atc, codes, model, valid
+from tests.cli.helpers import MODELS, atc, codes, model, problems, valid
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +25,38 @@ def om(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_an_om_and_its_model_have_one_latency_that_convert_says_too(om: Path) -> None:
     facts = valid(atc("profile", om, "--json").stdout, "profile")
-    again = valid(atc("profile", MODELS / "corpus/yolo_raw.onnx", "--json").stdout, "profile")
+    again = valid(atc("profile", MODELS / "corpus/yolo_raw.onnx", "--plan", "own", "--json").stdout, "profile")
     recorded = json.loads(atc("inspect", om, "--json").stdout)["predicted_latency_us"]["after"]
     assert facts["predicted_latency_us"] == again["predicted_latency_us"] == pytest.approx(recorded, abs=0.06)
-    assert facts["launches"] == 1 and facts["tasks"]
+    assert facts["launches"] == 1 and facts["tasks"] and facts["plan"] == again["plan"] == "own"
     ends = [t["start_us"] + t["duration_us"] for t in facts["tasks"]]
     assert max(ends) == pytest.approx(facts["predicted_latency_us"], abs=0.1)
     assert all(0 <= share <= 1.001 for share in facts["utilisation"].values())
+
+
+def test_an_om_takes_sizes_and_no_options_of_compiling(om: Path) -> None:
+    hint = valid(atc("profile", om, "--json").stdout, "profile")
+    larger = valid(atc("profile", om, "--input-shape", "input:2,3,64,96", "--json").stdout, "profile")
+    assert larger["hint"] == {"batch": 2, "h": 64, "w": 96} != hint["hint"]
+    assert larger["predicted_latency_us"] > hint["predicted_latency_us"]
+    assert codes(atc("profile", om, "--input-shape", "input:2,3,65,96", "--json")) == ["E30030"]
+    for name, value in (("--soc-version", "Ascend910B1"), ("--precision-mode", "nonsense"), ("--plan", "own")):
+        (problem,) = problems(atc("profile", om, name, value, "--json"))
+        assert (problem["code"], problem["place"]) == ("E10001", name)
+
+
+def test_by_default_a_model_has_the_plan_of_the_chips_toolkit(tmp_path: Path) -> None:
+    path = MODELS / "corpus/yolo_raw.onnx"
+    own = valid(atc("profile", path, "--plan", "own", "--json").stdout, "profile")
+    facts = valid(atc("profile", path, "--json").stdout, "profile")
+    assert facts["plan"] == "toolkit" and facts["streams"] == 1
+    assert facts["predicted_latency_us"] > own["predicted_latency_us"]
+    assert not [t for t in facts["tasks"] if t["kernel"].split("+").count("Conv") > 1]
+    unknown = tmp_path / "mine.toml"
+    target = (Path(atc_py.__file__).parent / "target/data/Ascend310P3.toml").read_text()
+    unknown.write_text(target.partition("[toolkit]")[0])
+    without = valid(atc("profile", path, "--soc-version", unknown, "--json").stdout, "profile")
+    assert without["predicted_latency_us"] == own["predicted_latency_us"], "of which nothing is known"
 
 
 def test_tasks_of_a_stream_do_not_overlap_and_order_is_kept(om: Path) -> None:

@@ -200,7 +200,8 @@ def test_only_what_the_flags_say_is_done(tmp_path: Path, flags: str, folded: boo
     )
     assert ("acme::Op" not in kernels(constant)) is folded
     twins = [acme("Op", ["x"], ["a"]), acme("Op", ["x"], ["b"]), node("Sub", ["a", "b"], ["y"])]
-    assert kernels(compile_model(model(twins, inputs, ["y"]), Options(opt_level=3))).count("acme::Op") == 2 - merged
+    alone = Options(opt_level=3, disabled_passes=frozenset({"fusion"}))
+    assert kernels(compile_model(model(twins, inputs, ["y"]), alone)).count("acme::Op") == 2 - merged
     w = np.eye(3, dtype=np.float32)
     chain = model([node("MatMul", ["x", "w"], ["a"]), acme("Op", ["a"], ["y"])], inputs, ["y"], {"w": w})
     om = compile_model(chain, Options(opt_level=3))
@@ -208,6 +209,38 @@ def test_only_what_the_flags_say_is_done(tmp_path: Path, flags: str, folded: boo
     np.testing.assert_array_equal(Session(om_bytes(om)).run(None, {"x": X})[0], 2 * X)
     dead = compile_model(model([acme("Op", ["x"], ["a"]), node("Neg", ["x"], ["y"])], inputs, ["y"]))
     assert kernels(dead) == ["Neg"]
+
+
+SCALED = """
+op = declare(
+    "acme::Op", inputs="X", outputs="Y", engine=Engine.AICORE,
+    flags=Flags(deterministic=True, elementwise=True%s),
+)
+
+@op.infer
+def _(n):
+    return n.tensor(0)
+
+@op.kernel
+def _(call, x):
+    return x * 2 + 1
+"""
+
+
+@pytest.mark.parametrize(("flags", "tasks"), [(", fusible=True", 1), ("", 3)])
+@pytest.mark.parametrize("ops", [("Op", "Op", "Op"), ("Op", "Exp", "Op")])
+def test_elementwise_operators_of_the_user_fuse_with_their_like(
+    tmp_path: Path, flags: str, tasks: int, ops: tuple[str, ...]
+) -> None:
+    module(tmp_path, SCALED % flags)
+    names = ["x", "a", "b", "y"]
+    nodes = [(acme if op == "Op" else node)(op, [v], [r]) for op, v, r in zip(ops, names, names[1:], strict=False)]
+    om = compile_model(model(nodes, {"x": (FLOAT, [2, 3])}, ["y"]), Options())
+    assert len(kernels(om)) == tasks
+    want = X
+    for op in ops:
+        want = want * 2 + 1 if op == "Op" else np.exp(want)
+    np.testing.assert_allclose(Session(om_bytes(om)).run(None, {"x": X})[0], want, rtol=1e-5)
 
 
 def test_each_execution_counts_without_flags(tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ def test_profit_decides_and_is_told_with_both_numbers(saving: float, made: int) 
     assert result.made == made
     told = [(r.rule, r.constraint, r.reason) for r in result.refused]
     price = 2 * 2.93  # two launches, and a few bytes
-    want = f"Softmax ─ Neg takes {price:.1f} us in 2 tasks, as one {price - saving:.1f} us"
+    want = f"Softmax 'n0' ─ Neg 'n1' takes {price:.1f} us in 2 tasks, as one {price - saving:.1f} us"
     assert told == ([] if made else [("softmax_scale", "profit", want)])
 
 
@@ -245,7 +245,7 @@ def test_a_constraint_is_told_with_its_name() -> None:
     b = Builder()
     graph = b.done(b.op("Neg", b.op("Softmax", b.input("x", (3, 4)))))
     [refusal] = fuse(graph, (rule,), TARGET).refused
-    assert refusal.text == "never: Neg is not fused: Neg after Softmax" and refusal.node.op == "Softmax"
+    assert refusal.text == "never: Neg 'n1' is not fused: Neg after Softmax" and refusal.node.op == "Softmax"
 
 
 def test_nothing_is_said_where_nothing_could_follow() -> None:
@@ -260,7 +260,7 @@ def test_what_stopped_a_task_is_told_of_it_also_when_run_again() -> None:
     options = LowerOptions(disabled=PLAIN)
     first = lower(graph, TARGET, options).declined
     assert notes(graph) and lower(graph, TARGET, options).declined == first
-    assert any(d.reason.startswith("convex: Add is not fused: a path leaves the task") for d in first)
+    assert any(d.reason.startswith("convex: Add 'n3' is not fused: a path leaves the task") for d in first)
 
 
 def test_every_rule_has_a_name_of_its_own_and_checks_the_engine() -> None:

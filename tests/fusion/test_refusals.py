@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from atc_py.fusion import Rule, fuse
+from atc_py.fusion import RULES, Rule, fuse
 from atc_py.fusion.chains import DEEPEST
 from atc_py.fusion.constraints import ENGINE, KNOWN
 from atc_py.fusion.engine import MOST
 from atc_py.fusion.places import REACH
-from atc_py.ir.dims import symbol
+from atc_py.ir.dims import Size, symbol
 from atc_py.ir.graph import Graph, Range
 from atc_py.ir.types import DType
 from atc_py.passes import LowerOptions, lower
@@ -131,14 +131,25 @@ def deep(b: Builder) -> tuple[int, ...]:
     return (v,)
 
 
+def given_wide(b: Builder) -> tuple[int, ...]:
+    x = b.op("Cast", b.input("x", (1, 4, 6, 6)), to=DType.FLOAT16)
+    return (b.op("Conv", x, b.const(rand(4, 4, 1, 1, dtype=np.dtype("float16")))),)
+
+
+def taken_wide(b: Builder) -> tuple[int, ...]:
+    return (b.op("Cast", conv(b, DType.FLOAT16), to=DType.FLOAT32),)
+
+
 CASES: list[tuple[str, Made, str, str]] = [
     ("conv_epilogue", double, "engine", "Conv runs on aicpu, not on aicore"),
     ("conv_epilogue", wider, "shape", "the shape changes from [1, 4, 6, 6] to [2, 4, 6, 6]"),
     ("conv_epilogue", no_rank, "known shape", "is known only at run time"),
     ("conv_epilogue", labelled, "stream", "it has the stream label 'side', Conv has ''"),
     ("conv_epilogue", comes_back, "convex", "a path leaves the task and comes back through CumSum 'n1'"),
+    ("conv_epilogue", taken_wide, "border", "it makes the model's output: the conversion of format casts"),
+    ("prologue", given_wide, "border", "it reads the model's input: the conversion of format casts"),
     ("conv_chain", many_channels, "profit", "in two tasks the work takes"),
-    ("conv_chain", read_twice, "readers", "its result is read by 1 more"),
+    ("conv_chain", read_twice, "readers", "its result is read by 1 more: CumSum 'n2'"),
     ("conv_chain", deep, "depth", f"the task has {DEEPEST} convolutions"),
     ("horizontal", other_operator, "operator", "it is no"),
     ("horizontal", computed_weights, "weights", "its operand 'w' is computed"),
@@ -166,7 +177,7 @@ def test_attention_whose_tile_does_not_fit() -> None:
     b = Builder()
     q, k, v = (b.input(name, (1, 2, 8, 5000)) for name in "qkv")
     [refusal] = told(b.done(b.op("Attention", q, k, v)), "flash_attention")
-    assert refusal.startswith("UB: Attention is not fused: needs ") and "of UB, has 256.0 KiB" in refusal
+    assert refusal.startswith("UB: Attention 'n0' is not fused: needs ") and "of UB, has 256.0 KiB" in refusal
 
 
 def test_attention_that_stores_its_scores() -> None:
@@ -174,7 +185,7 @@ def test_attention_that_stores_its_scores() -> None:
     q, k, v = (b.input(name, (1, 2, 8, 16)) for name in "qkv")
     outputs = b.ops("Attention", q, k, v, outputs=4)
     [refusal] = told(b.done(outputs[0], outputs[3]), "flash_attention")
-    assert refusal == "scores: Attention is not fused: its output of scores has to be stored"
+    assert refusal == "scores: Attention 'n0' is not fused: its output of scores has to be stored"
 
 
 SIDE = Rule(
@@ -187,9 +198,11 @@ SIDE = Rule(
 )
 
 
-def beside(size: int) -> Graph:
+def beside(size: Size) -> Graph:
     """A product and a branch of the vector unit that do not depend on each other meet in an Add."""
     b = Builder()
+    if not isinstance(size, int):
+        b.graph.symbols["S"] = Range(1, 1 << 20)
     x = b.input("x", (size, 512), DType.FLOAT16)
     product = b.op("MatMul", x, b.const(rand(512, 512, dtype=np.float16)))
     side = b.op("Gelu", b.input("y", (size, 512), DType.FLOAT16))
@@ -198,11 +211,20 @@ def beside(size: int) -> Graph:
 
 def test_branches_that_could_run_beside_each_other() -> None:
     [refusal] = [r for r in fuse(beside(1 << 16), (SIDE,), TARGET).refused if r.constraint == "critical path"]
-    assert refusal.reason.startswith("Gelu is not fused: as one task the two branches take ")
+    assert refusal.reason.startswith("Gelu 'n1' is not fused: as one task the two branches take ")
     numbers = [float(w) for w in refusal.reason.replace(",", "").split() if w.replace(".", "").isdigit()]
     assert len(numbers) == 2 and numbers[0] > numbers[1]
     # Where the branches are short, one launch less is worth more.
     assert fuse(beside(64), (SIDE,), TARGET).refused == []
+
+
+@pytest.mark.parametrize(("hint", "refused"), [({}, False), ({"S": 64}, False), ({"S": 1 << 16}, True)])
+def test_symbols_count_as_the_hint_says(hint: dict[str, int], refused: bool) -> None:
+    graph = beside(symbol("S"))
+    ours = frozenset(r.name for r in RULES)
+    options = LowerOptions(disabled=PLAIN | ours, rules=(SIDE,), input_hint=hint)
+    told = [d.reason for d in lower(graph, TARGET, options).declined if d.rule == "side"]
+    assert any(r.startswith("critical path: Gelu") for r in told) is refused
 
 
 def test_a_task_has_at_most_so_many_operators() -> None:
@@ -210,7 +232,7 @@ def test_a_task_has_at_most_so_many_operators() -> None:
     v = b.input("x", (4,))
     for _ in range(MOST + 1):
         v = b.op("Sin", v)
-    assert told(b.done(v), "vector_chain") == [f"size: Sin is not fused: the task has {MOST} operators"]
+    assert told(b.done(v), "vector_chain") == [f"size: Sin 'n0' is not fused: the task has {MOST} operators"]
 
 
 def test_members_that_are_too_far_apart() -> None:
@@ -249,6 +271,6 @@ def test_no_kernel_for_this_shape() -> None:
         b = Builder()
         x = b.op("Mul", b.input("x", (4, size)), b.const(2.0, np.float32))
         result = fuse(b.done(b.op("Softmax", x)), (rule,), TARGET)
-        reasons = [] if made else ["Mul is not fused: no kernel for this shape: rows of 48, there is one for 64"]
+        reasons = [] if made else ["Mul 'n0' is not fused: no kernel for this shape: rows of 48, there is one for 64"]
         assert result.made == made and [r.reason for r in result.refused] == reasons
     assert ENGINE.name == "engine"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atc_py import Session, compile_model
+from atc_py import Session, compile_model, compiler
 from atc_py.compiler import Options
 from atc_py.emit import om_bytes
 from atc_py.errors import AtcError
@@ -53,7 +53,7 @@ def test_its_refusal_is_told_and_its_name_can_be_disabled(tmp_path: Path) -> Non
     rules = [example(tmp_path)]
     om = compile_model(scaled(48), Options(fusion_rules=rules, disabled_passes=OURS))
     told = [d.reason for d in om.report.declined if d.rule == "scaled_softmax"]
-    assert told == ["kernel: Mul is not fused: no kernel for this shape: rows of 48, there is one for 64"]
+    assert told == ["kernel: Mul 'scale' is not fused: no kernel for this shape: rows of 48, there is one for 64"]
     assert told[0] in PAGE.read_text(encoding="utf-8")
     off = Options(fusion_rules=rules, disabled_passes=OURS | {"scaled_softmax"})
     assert not [t for t in compile_model(scaled(64), off).plan.tasks() if t.kernel == "Fused"]
@@ -102,3 +102,23 @@ def test_a_path_that_is_none(tmp_path: Path) -> None:
         plugins.load(tmp_path / "none.py")
     with pytest.raises(AtcError, match="ModuleNotFoundError"):
         plugins.load("no_such_rules_module")
+
+
+def test_files_are_read_once_a_conversion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def counted(name: str, call: Any) -> Any:
+        def told(*arguments: Any) -> Any:
+            calls.append(name)
+            return call(*arguments)
+
+        return told
+
+    for name in ("load_all", "read_switches"):
+        monkeypatch.setattr(compiler, name, counted(name, getattr(compiler, name)))
+    switches = tmp_path / "off.cfg"
+    switches.write_text("SoftmaxFusionPass:off\n", encoding="utf-8")
+    options = Options(fusion_rules=(example(tmp_path),), fusion_switch_file=switches)
+    for conversions in (1, 2):
+        compile_model(scaled(4), options)
+        assert sorted(calls) == ["load_all"] * conversions + ["read_switches"] * conversions

@@ -1,6 +1,6 @@
 """What a graph computes, as a digest: the judge of tests about orders, names and ids.
 
-    structural_hash(read(a)) == structural_hash(read(b))     for files that differ in names and in the order of nodes
+structural_hash(read(a)) == structural_hash(read(b))     for files that differ in names and in the order of nodes
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def test_a_fused_task_is_the_sum_of_its_body() -> None:
     body.set_outputs([act], ["y"])
     op = get("Fused")
     assert op is not None
-    n = Infer((graph.type(x), graph.type(w)), {}, 1, bodies={"body": body})
+    n = Infer((graph.type(x), graph.type(w)), op.attributes({}), 1, bodies={"body": body})
     cost = op.work(n, [body.type(act)])
     sigmoid = work("Sigmoid", (1, 16, 4, 4))
     assert cost.products == (Product(16, 8, 16),) and cost.vector == sigmoid.vector

@@ -163,6 +163,22 @@ def test_a_cast_at_a_border_converts() -> None:
     assert [n.attrs["to"] for n in g.order() if n.op == "TransData"] == [DType.FLOAT32, DType.FLOAT16]
 
 
+@pytest.mark.parametrize("channels", [1, 3, 16, 40])
+@pytest.mark.parametrize("disabled", [frozenset({"fusion"}), frozenset()], ids=["nodes", "fused"])
+def test_casts_of_the_models_own_input_and_output_are_the_conversions(channels: int, disabled: frozenset[str]) -> None:
+    b = Net()
+    x = b.input("x", (1, channels, 9, 9))
+    v = b.op("Cast", x, to=DType.FLOAT16)
+    weight = b.const(np.random.default_rng(0).standard_normal((channels, channels, 3, 3)).astype(np.float16))
+    y = b.op("Relu", b.op("Conv", v, weight, pads=(1, 1, 1, 1)))
+    g = lowered(b.done(b.op("Cast", y, to=DType.FLOAT32)), disabled=disabled)
+    assert conversions(g) == [INTO, BACK]
+    inner = [n.op for n in g.order() if n.op not in ("Data", "Const", "NetOutput", "TransData")]
+    assert inner == (["Conv", "Relu"] if disabled else ["Fused"])
+    bodies = [n.subgraphs["body"] for n in g.order() if n.op == "Fused"]
+    assert not any(n.op == "Cast" for body in bodies for n in body.nodes.values())
+
+
 def test_a_transpose_at_a_border_converts() -> None:
     b = Net()
     x = b.input("x", (1, 8, 8, 32))

@@ -247,6 +247,31 @@ def test_what_keeps_an_operator_from_bytes_is_told(miss: str) -> None:
     assert any(note.startswith(reason) for node in graph.nodes.values() for note in node.notes), notes(graph)
 
 
+BIASED: dict[str, Callable[[Builder, int], int]] = {
+    "conv": lambda b, bias: b.op("Conv", fake(b, image(b)), weights(b, (2, 4, 1, 1)), bias),
+    "matmul": lambda b, bias: b.op("Add", b.op("MatMul", fake(b, b.input("x", (3, 32))), weights(b, (32, 2))), bias),
+    "gemm": lambda b, bias: b.op("Gemm", fake(b, b.input("x", (3, 32))), weights(b, (32, 2)), bias),
+}
+FINE: dict[str, Callable[[Builder], int]] = {
+    "float": lambda b: b.const([4.4e-5, -4.1e-5], np.float32),
+    "foreign": lambda b: dq(b, b.const([44, -41], np.int32), np.float32(1e-6), 0, np.int32),
+}
+
+
+@pytest.mark.parametrize("bias", FINE)
+@pytest.mark.parametrize("kind", BIASED)
+def test_a_bias_that_would_be_rounded_away_is_added_in_float(kind: str, bias: str) -> None:
+    """Both biases are below half a step of the product's scales (1e-4), and two steps of the result (2e-5)."""
+    b = Builder()
+    graph = b.done(q(b, BIASED[kind](b, FINE[bias](b)), 2e-5, 0, np.uint8))
+    made = folded(graph, steps=1)
+    assert "QLinearConv" not in work(made)
+    assert {"ConvInteger", "QuantMatmul"} & set(work(made)), "the product still multiplies bytes"
+    coarse = Builder()
+    whole = folded(coarse.done(q(coarse, BIASED[kind](coarse, FINE[bias](coarse)), 0.02)))
+    assert sorted(work(whole)) in (["QLinearConv", "QuantizeLinear"], ["QuantMatmul", "QuantizeLinear"])
+
+
 def notes(graph: Graph) -> list[str]:
     return [note for node in graph.nodes.values() for note in node.notes]
 

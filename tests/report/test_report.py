@@ -110,3 +110,27 @@ def test_the_chart_fits_a_narrow_console(monkeypatch: pytest.MonkeyPatch) -> Non
     text = printed(memory.memory_map({"spaces": {"arena": 512}, "buffers": [live], "positions": 9}))
     [row] = [line for line in text.splitlines() if "│" in line]
     assert row.startswith("  0x0 │AAAA") and len(row) <= 50 and row.endswith("A")
+
+
+def test_long_names_are_broken_at_their_joints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "44")
+    rows = [["Conv+Sigmoid+Mul", "/stem/block/Conv", "xxxxxxxxxxxxxxxxxxxx", "plain words"]]
+    lines = printed(table(["kernel", "name", "odd", "text"], rows)).splitlines()
+    assert max(map(len, lines)) <= 44
+    told = [line.split() for line in lines[2:]]
+    assert told[0][0] == "Conv+" and told[1][0] == "Sigmoid+" and told[2][0] == "Mul"
+    assert told[0][1] == "/stem" and told[1][1] == "/block" and told[2][1] == "/Conv"
+    assert "".join(line[2] for line in told[:3] if len(line) > 2 and "x" in line[2]) == "x" * 20
+
+
+@pytest.mark.parametrize("width", range(40, 90, 7))
+def test_no_letter_of_a_table_is_lost_at_any_width(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    rows: list[list[object]] = [
+        ["Conv+Sigmoid+Mul", "/stem/block/Conv", "x" * 20, "plain words", 12345],
+        ["a", "", "b c", None, 1],
+    ]
+    text = printed(table(["kernel", "name", "odd", "text", ">number"], rows))
+    told = "".join(str(c or "") for c in [*rows[0], "a", "b c", "–", 1])
+    body = "".join(line for line in text.splitlines()[2:])
+    assert sorted(body.replace(" ", "")) == sorted(told.replace(" ", ""))

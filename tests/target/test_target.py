@@ -8,6 +8,7 @@ import pytest
 
 from atc_py.errors import AtcError
 from atc_py.ir.types import DType, Format
+from atc_py.passes import pass_names
 from atc_py.target import Target, load, names
 from atc_py.target.target import parse
 
@@ -96,6 +97,16 @@ def test_all_faults_are_reported_at_once() -> None:
     with pytest.raises(AtcError) as e:
         parse(text().replace("aicores = 8", "aicores = 0").replace("\nub = ", "\nubb = ", 1), "t.toml")
     assert [p.place for p in e.value.problems] == ["t.toml: cores.aicores", "t.toml: buffers.ubb", "t.toml: buffers.ub"]
+
+
+def test_the_toolkit_may_be_unknown_but_not_half_known() -> None:
+    with_, without = load("Ascend310P3"), parse(text().partition("[toolkit]")[0], "t.toml")
+    assert with_.toolkit is not None and without.toolkit is None and with_ != without
+    assert set(with_.toolkit.lacks) <= set(pass_names()) and with_.toolkit.streams == 1
+    with pytest.raises(AtcError) as e:
+        parse(text().partition("[toolkit]")[0] + "[toolkit]\nlacks = 3\nlack = []\n", "t.toml")
+    places = [p.place for p in e.value.problems]
+    assert places == [f"t.toml: toolkit.{key}" for key in ("lack", "lacks", "streams")]
 
 
 def test_no_cube_at_all() -> None:
