@@ -56,7 +56,7 @@ class Weights:
         found = self._made.get(buffer.id)
         if found is None:
             constant = self.plan.constants[buffer.index]
-            if isinstance(constant, Blob) and constant.dtype.bits >= 8:  # the file holds its bytes
+            if isinstance(constant, Blob) and constant.dtype.bits >= 8 and constant.nbytes:  # the file holds its bytes
                 raise outside(f"constant {buffer.index} at byte {buffer.offset} of weights", "what is made at bind")
             # A Splat's operands have stride 0: one element is all they need, whatever its (symbolic) shape.
             if isinstance(constant, Splat):

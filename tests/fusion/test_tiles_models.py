@@ -177,7 +177,8 @@ def test_the_switch(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
 
 
-def test_inspect_shows_the_tile_program(tmp_path: Path) -> None:
+def test_inspect_shows_the_tile_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     om, _ = compiled("unet_convt")
     (tmp_path / "m.om").write_bytes(om)
     shown = atc("inspect", tmp_path / "m.om", "--tasks").stdout
