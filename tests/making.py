@@ -86,3 +86,17 @@ def session(proto: ModelProto, **options: Any) -> Session:
 def body_attribute(proto: GraphProto, name: str = "body") -> AttributeProto:
     """A subgraph as an attribute."""
     return helper.make_attribute(name, proto)
+
+
+def branching() -> ModelProto:
+    """An If of two branches in the middle of a model; which one is taken depends on the input's sum."""
+    then = graph([node("Neg", ["x"], ["t0"]), node("Exp", ["t0"], ["t"])], {}, ["t"], name="then")
+    other = graph([node("Abs", ["x"], ["e"])], {}, ["e"], name="else")
+    nodes = [
+        node("ReduceSum", ["x"], ["s"], keepdims=0),
+        node("Greater", ["s", "zero"], ["c"]),
+        node("If", ["c"], ["i"]),
+    ]
+    nodes[-1].attribute.extend([body_attribute(then, "then_branch"), body_attribute(other, "else_branch")])
+    nodes.append(node("Sin", ["i"], ["y"]))
+    return model(nodes, {"x": (FLOAT, [4])}, ["y"], {"zero": np.float32(0)})

@@ -22,7 +22,7 @@ import numpy as np
 from atc_py.errors import error
 from atc_py.npu.device import BoundPlan, Context
 from atc_py.npu.memory import Array, Placed
-from atc_py.plan.happens import predecessors
+from atc_py.plan.happens import successors
 from atc_py.plan.types import Host, Operand, Plan, Region, Space, Static, Task, children, own_operands
 
 POISON = 0xFF
@@ -249,12 +249,11 @@ def _inner_operands(region: Region) -> Iterator[Operand]:
 
 def _drawn(tasks: Sequence[Task], random: np.random.Generator) -> Iterator[Task]:
     """The tasks in an order drawn among those that streams and events allow."""
-    before = predecessors(tasks)
-    waiting = [len(b) for b in before]
-    after: list[list[int]] = [[] for _ in tasks]
-    for j, earlier in enumerate(before):
-        for i in earlier:
-            after[i].append(j)
+    after = successors(tasks)
+    waiting = [0] * len(tasks)
+    for later in after:
+        for j in later:
+            waiting[j] += 1
     ready = [j for j, n in enumerate(waiting) if not n]
     while ready:
         j = ready.pop(int(random.integers(len(ready))))

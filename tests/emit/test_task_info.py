@@ -10,7 +10,7 @@ from atc_py.emit.task_info import task_info
 from atc_py.plan.types import If, Loop, Plan, Static, walk
 from om_format import TaskType
 from om_format.proto.task_pb2 import ModelTaskDef
-from tests.making import BOOL, FLOAT, INT64, body_attribute, graph, model, node
+from tests.making import BOOL, FLOAT, INT64, body_attribute, branching, graph, model, node
 from tests.schedule.branching import towers
 
 
@@ -50,16 +50,7 @@ def ids(regions: object) -> list[int]:
 
 
 def test_a_branch_is_a_switch() -> None:
-    then = graph([node("Neg", ["x"], ["t0"]), node("Exp", ["t0"], ["t"])], {}, ["t"], name="then")
-    other = graph([node("Abs", ["x"], ["e"])], {}, ["e"], name="else")
-    nodes = [
-        node("ReduceSum", ["x"], ["s"], keepdims=0),
-        node("Greater", ["s", "zero"], ["c"]),
-        node("If", ["c"], ["i"]),
-    ]
-    nodes[-1].attribute.extend([body_attribute(then, "then_branch"), body_attribute(other, "else_branch")])
-    nodes.append(node("Sin", ["i"], ["y"]))
-    plan = planned(model(nodes, {"x": (FLOAT, [4])}, ["y"], {"zero": np.float32(0)}))
+    plan = planned(branching())
     before, region, after = plan.regions
     assert isinstance(region, If)
     info = task_info(plan)

@@ -98,7 +98,7 @@ def test_a_network_like_plan_meets_the_bound(seed: int) -> None:
     found = plan_memory(blocks, alignment=512)
     checked(blocks, found)
     assert found.peak == found.lower_bound
-    assert plan_memory(blocks, effort="fast").peak <= 1.2 * found.lower_bound
+    assert plan_memory(blocks, effort="fast").peak <= 1.17 * found.lower_bound
 
 
 @pytest.mark.parametrize("step", [lambda k: 512, lambda k: 512 * (1 + k % 17)])

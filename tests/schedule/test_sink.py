@@ -11,7 +11,7 @@ from onnx import ModelProto
 from atc_py import Options, Session, compile_model
 from atc_py.emit import om_bytes
 from atc_py.errors import AtcError
-from tests.making import BOOL, FLOAT, INT64, body_attribute, graph, model, node
+from tests.making import BOOL, FLOAT, INT64, body_attribute, branching, graph, model, node
 
 from .branching import feeds_of, towers
 
@@ -56,21 +56,8 @@ def test_a_size_to_find_out_cuts_the_model() -> None:
     assert all_sinks(proto) == {"graph": (2, 2), "subgraph": (3, 2), "op": (tasks, 2)}
 
 
-def branches() -> ModelProto:
-    then = graph([node("Neg", ["x"], ["t0"]), node("Exp", ["t0"], ["t"])], {}, ["t"], name="then")
-    other = graph([node("Abs", ["x"], ["e"])], {}, ["e"], name="else")
-    nodes = [
-        node("ReduceSum", ["x"], ["s"], keepdims=0),
-        node("Greater", ["s", "zero"], ["c"]),
-        node("If", ["c"], ["i"]),
-    ]
-    nodes[-1].attribute.extend([body_attribute(then, "then_branch"), body_attribute(other, "else_branch")])
-    nodes.append(node("Sin", ["i"], ["y"]))
-    return model(nodes, {"x": (FLOAT, [4])}, ["y"], {"zero": np.float32(0)})
-
-
 def test_branches_sink_with_what_is_around_them() -> None:
-    assert all_sinks(branches()) == {"graph": (1, 1), "subgraph": (3, 2), "op": (5, 2)}
+    assert all_sinks(branching()) == {"graph": (1, 1), "subgraph": (3, 2), "op": (5, 2)}
 
 
 def test_a_loop_is_launched_once_or_in_each_iteration() -> None:
@@ -89,10 +76,10 @@ def test_a_loop_is_launched_once_or_in_each_iteration() -> None:
 
 
 def test_what_the_host_does_costs_time() -> None:
-    times = [figures(branches(), sink)[2] for sink in ("graph", "subgraph", "op")]
+    times = [figures(branching(), sink)[2] for sink in ("graph", "subgraph", "op")]
     assert times[0] < times[1] < times[2]
 
 
 def test_a_sink_that_is_none() -> None:
     with pytest.raises(AtcError, match="--sink"):
-        compile_model(branches(), Options(sink="whole"))
+        compile_model(branching(), Options(sink="whole"))
