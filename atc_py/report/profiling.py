@@ -33,7 +33,7 @@ def profile(facts: Mapping[str, Any], top: int) -> Iterator[RenderableType]:
     longest = sorted(tasks, key=lambda t: (-t["duration_us"] * t["times"], t["task"]))[:top]
     if longest:
         yield table(
-            ["task", "name", "kernel", "engine", ">time", ">share", ">cube", ">vector", ">memory", "bound by"],
+            ["task", "name", "kernel", "?engine", ">time", ">share", "?>cube", "?>vector", "?>memory", "bound by"],
             [_row(t, facts["predicted_latency_us"]) for t in longest],
             f"the {len(longest)} longest tasks",
         )

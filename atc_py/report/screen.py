@@ -2,7 +2,8 @@
 
 Colours appear on a terminal only, and never under NO_COLOR. Nothing is cut off: the width is the terminal's, in a pipe
 or a file COLUMNS or 120, and long cells continue on the next line, long names at a joint (`Conv+` `Relu`) where there
-is one. A table that would need columns of a few letters is wider than that.
+is one. Columns that a table can do without (their names start with `?`) are left out where it is too wide, the last
+ones first. A table that would still need columns of a few letters is wider than the console.
 """
 
 from __future__ import annotations
@@ -87,11 +88,15 @@ class _Grid:
     """An indented table, with columns of text as wide as `NARROW` has it."""
 
     def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
-        self._columns, self._rows = columns, rows
+        self._columns, self._rows = [name.lstrip("?") for name in columns], rows
+        self._spare = [k for k, name in enumerate(columns) if name.startswith("?")]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The table, in the console's width where that is enough."""
-        room = options.max_width - INDENT - 3 * (len(self._columns) - 1)
+        if self._spare and self._room(options) < sum(self._least(NARROW[-2])):
+            yield from console.render(self._without(self._spare[-1]), options)
+            return
+        room = self._room(options)
         tried = [self._least(narrow) for narrow in NARROW]
         widths = self._widened(next((t for t in tried if sum(t) <= room), tried[1]), room)
         grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=None, header_style="bold", show_edge=False)
@@ -102,6 +107,16 @@ class _Grid:
             grid.add_row(*row)
         least = sum(widths) + 3 * (len(widths) - 1) + INDENT
         yield from console.render(indented(grid), options.update(width=max(options.max_width, least)))
+
+    def _room(self, options: ConsoleOptions) -> int:
+        """The cells that are left for what stands in the columns."""
+        return options.max_width - INDENT - 3 * (len(self._columns) - 1)
+
+    def _without(self, spare: int) -> _Grid:
+        """The table without one of its columns."""
+        names = [f"?{name}" if k in self._spare else name for k, name in enumerate(self._columns)]
+        rows = [[c for k, c in enumerate(row) if k != spare] for row in self._rows]
+        return _Grid([name for k, name in enumerate(names) if k != spare], rows)
 
     def _longest(self, k: int) -> int:
         """The cells that column `k` takes where nothing is folded."""
@@ -145,7 +160,10 @@ def console(stderr: bool = False) -> Console:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> RenderableType:
-    """A table. A column name that starts with `>` is right-aligned; None as a cell is shown as `–`."""
+    """A table. None as a cell is shown as `–`.
+
+    A column name that starts with `>` is right-aligned; with `?` before that, the column may be left out.
+    """
     body = _Grid(columns, [[cell(c) for c in row] for row in rows])
     return titled(title, body) if title else body
 

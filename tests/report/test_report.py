@@ -104,6 +104,16 @@ def test_a_narrow_table_keeps_its_columns_readable(monkeypatch: pytest.MonkeyPat
     assert "1.0000000" in row and "output" in text
 
 
+@pytest.mark.parametrize(("width", "left"), [(40, "ab"), (50, "abc"), (60, "abcd")])
+def test_columns_that_are_not_needed_go_first_the_last_one_first(
+    width: int, left: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = printed(table(["a" * 10, ">" + "b" * 12, "?>" + "c" * 14, "?>" + "d" * 8], [["1", 2, "3", 4]]))
+    assert "".join(word[0] for word in text.splitlines()[0].split()) == left
+    assert max(len(line) for line in text.splitlines()) <= width
+
+
 def test_the_chart_fits_a_narrow_console(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "50")
     live = {**buffer(0, 512, 0, 9), "id": 0, "space": "arena", "values": ["a"]}
