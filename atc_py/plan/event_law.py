@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from atc_py.plan.flow import show_task
+from atc_py.plan.show import show_task
 from atc_py.plan.types import Host, Plan, Region, Static, Task
 
 Finding = tuple[str, str]

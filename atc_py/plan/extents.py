@@ -10,11 +10,12 @@ buffer (one unit, for its size is not known). Extents are what the verifier reas
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
 
 from atc_py.ir.dims import Size, UnboundSymbol, evaluate
 from atc_py.ir.types import Tensor, Type, on_host
-from atc_py.plan.types import Operand, Plan, Space
+from atc_py.plan.types import Buffer, Operand, Plan, Space
 
 MAX_RUNS = 1 << 16
 """Operands in more separate pieces than this are refused: nothing could be proved about them in reasonable time."""
@@ -23,13 +24,22 @@ Run = tuple[int, int]
 """Bytes from the first to the second address, the second one excluded."""
 
 
-@dataclass(frozen=True)
-class Form:
-    """A type under the symbols' values. `shape` is that of the stored array, None while it is not known."""
+class Form(NamedTuple):
+    """A type under the symbols' values.
+
+    `shape` is that of the stored array and `nbytes` its bytes; both are None while they are not known. What has no
+    address (`host`) has no shape, and 0 bytes.
+    """
 
     shape: tuple[int, ...] | None
     itemsize: int
-    host: bool
+    nbytes: int | None
+    host: bool = False
+
+
+_ON_HOST = Form(None, 0, 0, host=True)
+_DYNAMIC, _BY_INDEX = Space.DYNAMIC, frozenset({Space.INPUT, Space.OUTPUT})
+_NAMES = {Space.DYNAMIC: "dynamic buffer", Space.HOST: "host slot"}
 
 
 class Extent:
@@ -43,18 +53,17 @@ class Extent:
 
     __slots__ = ("area", "first", "form", "high", "late", "low", "repeats", "runs", "scattered", "strides", "unit")
 
-    def __init__(self, area: int, first: int, form: Form, *, unit: bool = False, late: bool = False) -> None:
+    def __init__(
+        self, area: int, first: int, form: Form, runs: tuple[Run, ...] = (), unit: bool = False, late: bool = False
+    ) -> None:
         self.area, self.first, self.form, self.unit, self.late = area, first, form, unit, late
-        self.low = self.high = first
-        self.runs: tuple[Run, ...] = ()
         self.strides: tuple[int, ...] | None = None
         self.repeats = self.scattered = False
-
-    def cover(self, runs: tuple[Run, ...]) -> None:
-        """Set the bytes."""
         self.runs = runs
         if runs:
             self.low, self.high = runs[0][0], runs[-1][1]
+        else:
+            self.low = self.high = first
 
     def overlap(self, other: Extent) -> Run | None:
         """The first bytes that both have, or None."""
@@ -76,26 +85,37 @@ class Layout:
     """The areas of a plan and the extents of its operands.
 
     `offsets` and `sizes` (bytes; -1: not known before run time) have one entry a buffer, `env` the symbols' values.
+    `buffers` are those of each space. `area_of` has the area of each buffer; `names` and `spaces` have one entry an
+    area; `slots` says which of them count slots, not bytes.
     """
 
     def __init__(self, plan: Plan, offsets: Sequence[int], sizes: Sequence[int], env: Mapping[str, int]) -> None:
         self.plan, self.offsets, self.sizes, self.env = plan, offsets, sizes, env
         self.names: list[str] = []
+        self.buffers: dict[Space, list[Buffer]] = {space: [] for space in Space}
         self.spaces: list[Space] = []
-        self._numbers: dict[tuple[Space, int], int] = {}
-        self._forms: dict[int, tuple[Type, Form]] = {}
-        self.area_of = [self._area(b.space, b.id if b.space is Space.DYNAMIC else b.index) for b in plan.buffers]
+        self.slots: list[bool] = []
+        self._forms: dict[tuple[object, ...], Form] = {}
+        self.area_of = self._areas()
 
-    def _area(self, space: Space, index: int) -> int:
-        key = (space, index if space in (Space.INPUT, Space.OUTPUT, Space.DYNAMIC) else -1)
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self.names)
-            named = {Space.DYNAMIC: "dynamic buffer", Space.HOST: "host slot", Space.WEIGHTS: "weights"}
-            name = named.get(space, space.value)
-            self.names.append(name if key[1] < 0 else f"{name} {index}")
-            self.spaces.append(space)
-        return number
+    def _areas(self) -> list[int]:
+        """The area of each buffer; fills `buffers`, `names`, `spaces` and `slots`."""
+        found: list[int] = []
+        numbers: dict[tuple[Space, int], int] = {}
+        members = self.buffers
+        for b in self.plan.buffers:
+            space = b.space
+            members[space].append(b)
+            key = (space, b.id if space is _DYNAMIC else b.index if space in _BY_INDEX else -1)
+            number = numbers.get(key)
+            if number is None:
+                number = numbers[key] = len(self.names)
+                name = _NAMES.get(space, space.value)
+                self.names.append(name if key[1] < 0 else f"{name} {key[1]}")
+                self.spaces.append(space)
+                self.slots.append(space is Space.HOST or space is _DYNAMIC)
+            found.append(number)
+        return found
 
     def size(self, size: Size) -> int | None:
         """A size's value, None where it is known only at run time or makes no sense (a division by 0)."""
@@ -107,65 +127,59 @@ class Layout:
             return None
 
     def form(self, type_: Type) -> Form:
-        """The type under the symbols' values. Types that are one object are looked at once."""
-        found = self._forms.get(id(type_))
+        """The type under the symbols' values."""
+        if not isinstance(type_, Tensor):
+            return _ON_HOST
+        key = (type_.shape, type_.dtype, type_.format, type_.storage)
+        found = self._forms.get(key)
         if found is None:
-            found = self._forms[id(type_)] = (type_, self._form(type_))
-        return found[1]
+            found = self._forms[key] = self._form(type_)
+        return found
 
-    def _form(self, type_: Type) -> Form:
-        if not isinstance(type_, Tensor) or on_host(type_):
-            return Form(None, 0, True)
+    def _form(self, type_: Tensor) -> Form:
+        if on_host(type_):
+            return _ON_HOST
+        itemsize = type_.dtype.itemsize
         if type_.shape is None:
-            return Form(None, type_.dtype.itemsize, False)
+            return Form(None, itemsize, None)
         try:
-            shape = tuple([self.size(d) for d in type_.storage_shape])
+            stored = type_.storage_shape
         except ValueError:  # a blocked format of a rank that it does not have
-            return Form(None, type_.dtype.itemsize, False)
-        known = tuple([d for d in shape if d is not None])
-        return Form(known if len(known) == len(shape) else None, type_.dtype.itemsize, False)
+            return Form(None, itemsize, None)
+        shape = self._known(stored)
+        return Form(shape, itemsize, None if shape is None else prod(shape) * itemsize)
+
+    def _known(self, sizes: Sequence[Size]) -> tuple[int, ...] | None:
+        """The sizes' values, None where one is not known."""
+        known = [s for s in sizes if type(s) is int]
+        if len(known) < len(sizes):
+            known = [v for v in map(self.size, sizes) if v is not None]
+        return tuple(known) if len(known) == len(sizes) else None
 
     def nbytes(self, type_: Type) -> int | None:
         """Bytes of the stored array, None while they are not known; 0 for what has no address."""
-        form = self.form(type_)
-        if form.shape is None:
-            return 0 if form.host else None
-        nbytes = form.itemsize
-        for d in form.shape:
-            nbytes *= d
-        return nbytes
+        return self.form(type_).nbytes
 
     def extent(self, operand: Operand) -> Extent:
         """The operand's bytes. Its buffer must exist."""
-        number = operand.buffer
+        number, delta = operand.buffer, operand.delta
         area, form = self.area_of[number], self.form(operand.type)
-        space = self.spaces[area]
-        if space is Space.HOST or space is Space.DYNAMIC or form.host:
-            slot = self.offsets[number] if space is Space.HOST else 0
-            extent = Extent(area, slot, form, unit=True)
-            extent.cover(((slot, slot + 1),))
-            return extent
-        delta = self.size(operand.delta)
-        if form.shape is None or delta is None:
+        if self.slots[area] or form.host:
+            slot = self.offsets[number] if self.spaces[area] is Space.HOST else 0
+            return Extent(area, slot, form, ((slot, slot + 1),), unit=True)
+        known_delta = delta if type(delta) is int else self.size(delta)
+        if form.shape is None or form.nbytes is None or known_delta is None:
             return Extent(area, self.offsets[number], form, late=True)
-        extent = Extent(area, self.offsets[number] + delta, form)
-        if operand.strides is None:
-            nbytes = form.itemsize
-            for d in form.shape:
-                nbytes *= d
-            if nbytes > 0:
-                extent.cover(((extent.first, extent.first + nbytes),))
-            return extent
-        strides = [self.size(s) for s in operand.strides]
-        known = tuple([s for s in strides if s is not None])
-        if len(known) != len(form.shape):
-            extent.late = True
-            return extent
-        plain = _c_strides(form)
-        known = tuple([p if d == 1 else s for s, p, d in zip(known, plain, form.shape)])
-        extent.strides = None if known == plain else known
-        _cover(extent, form, known)
-        return extent
+        first = self.offsets[number] + known_delta
+        if operand.strides is not None:
+            strides = self._known(operand.strides)
+            if strides is None or len(strides) != len(form.shape):
+                return Extent(area, first, form, late=True)
+            plain = _c_strides(form.shape, form.itemsize)
+            strides = tuple([p if d == 1 else s for s, p, d in zip(strides, plain, form.shape)])
+            if strides != plain:
+                return _strided(area, first, form, strides)
+        return Extent(area, first, form, ((first, first + form.nbytes),) if form.nbytes > 0 else ())
 
     def where(self, area: int, run: Run) -> str:
         """Bytes as people read them."""
@@ -177,52 +191,49 @@ class Layout:
         return f"{name} [{run[0]}, {run[1]})"
 
 
-def _c_strides(form: Form) -> tuple[int, ...]:
+def _c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     strides: list[int] = []
-    step = form.itemsize
-    for d in reversed(form.shape or ()):
+    step = itemsize
+    for d in reversed(shape):
         strides.append(step)
         step *= d
     return tuple(reversed(strides))
 
 
-def _cover(extent: Extent, form: Form, strides: tuple[int, ...]) -> None:
-    """Set the runs of a strided view: inner dims that touch become one run, outer ones repeat it."""
-    shape = form.shape or ()
-    if any(d <= 0 for d in shape):
-        return
-    start = extent.first
-    axes: list[Run] = []
-    for d, stride in zip(shape, strides, strict=True):
-        if d > 1:
-            start += stride * (d - 1) if stride < 0 else 0
-            extent.repeats |= stride == 0
-            axes.append((abs(stride), d))
-    run, count = form.itemsize, 1
+def _strided(area: int, first: int, form: Form, strides: tuple[int, ...]) -> Extent:
+    """The extent of a strided view: inner dims that touch become one run, outer ones repeat it."""
+    axes = [(s, d) for s, d in zip(strides, form.shape or ()) if d != 1]
+    empty = [d for _, d in axes if d <= 0]
+    runs, repeats, scattered = ((), False, False) if empty else _runs(first, form.itemsize, axes)
+    extent = Extent(area, first, form, runs)
+    extent.strides, extent.repeats, extent.scattered = strides, repeats, scattered
+    return extent
+
+
+def _runs(first: int, run: int, axes: Sequence[tuple[int, int]]) -> tuple[tuple[Run, ...], bool, bool]:
+    """The runs of elements of `run` bytes along axes (stride, number), whether any share bytes, whether there are too
+    many: then there is one, from the first byte to the last."""
+    steps = sorted([(abs(s), d) for s, d in axes if s])
+    repeats = len(steps) < len(axes)
+    start = first + sum([s * (d - 1) for s, d in axes if s < 0])
     outer: list[tuple[int, int]] = []
-    for stride, d in sorted(a for a in axes if a[0]):
+    for stride, d in steps:
         if not outer and stride <= run:
-            extent.repeats |= stride < run
+            repeats |= stride < run
             run += stride * (d - 1)
         else:
             outer.append((stride, d))
-            count *= d
-    if count > MAX_RUNS:
-        extent.scattered = True
-        extent.cover(((start, start + run + sum(s * (d - 1) for s, d in outer)),))
-        return
+    if prod([d for _, d in outer]) > MAX_RUNS:
+        return ((start, start + run + sum([s * (d - 1) for s, d in outer])),), repeats, True
     starts = [start]
     for stride, d in reversed(outer):
         starts = [s + k * stride for s in starts for k in range(d)]
-    extent.cover(_merged(extent, sorted(starts), run))
-
-
-def _merged(extent: Extent, starts: list[int], run: int) -> tuple[Run, ...]:
-    runs: list[Run] = []
-    for s in starts:
-        if runs and s <= runs[-1][1]:
-            extent.repeats |= s < runs[-1][1]
-            runs[-1] = (runs[-1][0], s + run)
+    runs = [(start, start + run)]
+    for s in sorted(starts)[1:]:
+        last, end = runs[-1]
+        if s <= end:
+            repeats |= s < end
+            runs[-1] = (last, s + run)
         else:
             runs.append((s, s + run))
-    return tuple(runs)
+    return tuple(runs), repeats, False

@@ -14,101 +14,44 @@ beginning no longer shrinks, zero iterations included.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from atc_py.errors import AtcError
-from atc_py.plan.extents import Extent, Layout, Run
-from atc_py.plan.shadow import MIXED, SCRATCH, Shadow, Span, merge
+from atc_py.plan.accesses import Accesses, Placement, Roots, Row
+from atc_py.plan.extents import Layout, Run
+from atc_py.plan.in_place import own_overlaps
+from atc_py.plan.shadow import MIXED, SCRATCH, Shadow, Span
+from atc_py.plan.show import show_region, show_task, show_value
+from atc_py.plan.state import State
 from atc_py.plan.types import Access, Carried, Gears, Host, If, Loop, Operand, Plan, Region, Scan, Space, Static, Task
 
 INITIAL = -2
 """The root of what a variable holds; which value that is, `homes` says."""
 STACKING = -5
 """The root of a stack that a loop is still appending to."""
+NEVER = sys.maxsize
+"""A step that never comes."""
 ROUNDS, STEPS = 64, 100_000
 """A plan of n tasks may take ROUNDS * n + STEPS steps before its loops are declared to nest too deep."""
 
-FIXED = frozenset({Space.INPUT, Space.WEIGHTS})
-"""Spaces that nothing writes to."""
-
-
-@dataclass
-class State:
-    """What is known at one point: the areas' shadows, where each root lies, and who has made which bytes of it."""
-
-    shadows: dict[int, Shadow] = field(default_factory=dict)
-    places: dict[int, tuple[int, int]] = field(default_factory=dict)
-    made: dict[int, tuple[tuple[Task | Region, Extent], ...]] = field(default_factory=dict)
-
-    def copy(self) -> State:
-        """A copy that changes on its own."""
-        return State({a: s.copy() for a, s in self.shadows.items()}, dict(self.places), dict(self.made))
-
-    def shadow(self, area: int) -> Shadow:
-        """The area's shadow."""
-        return self.shadows.setdefault(area, Shadow())
-
-    def merged(self, other: State) -> tuple[State, bool]:
-        """What is known after either of two ways, and whether it is less than what this state says."""
-        result = State({}, {**other.places, **self.places}, {**other.made, **self.made})
-        for root, makers in other.made.items():
-            mine = result.made[root]
-            if mine is not makers:
-                known = {(id(actor), id(extent)) for actor, extent in mine}
-                result.made[root] = (*mine, *(m for m in makers if (id(m[0]), id(m[1])) not in known))
-        shrunk = False
-        for area in dict.fromkeys([*self.shadows, *other.shadows]):
-            result.shadows[area], less = merge(self.shadow(area), other.shadow(area))
-            shrunk |= less
-        return result, shrunk
-
-
-def show_value(value: int) -> str:
-    """A value as people write it."""
-    return f"%{value}"
-
-
-def show_task(task: Task) -> str:
-    """A task as people write it."""
-    return f"task {task.id} '{task.name}'"
-
-
-def show_region(region: Region) -> str:
-    """A region as people write it."""
-    origin = getattr(region, "origin", ())
-    return type(region).__name__ + (f" '{origin[0]}'" if origin else "")
-
-
-def roots_of(plan: Plan, layout: Layout) -> dict[int, tuple[int, int | None]]:
-    """For each alias the value whose bytes it has, and where in it (bytes; None: known only at run time)."""
-    source = {a.value: (a.source, layout.size(a.delta)) for a in plan.aliases}
-    roots: dict[int, tuple[int, int | None]] = {}
-    for value in source:
-        chain: list[int] = []
-        while value in source and value not in roots and len(chain) <= len(source):
-            chain.append(value)
-            value = source[value][0]
-        for v in reversed(chain):
-            parent, delta = source[v]
-            root, rest = roots.get(parent, (parent, 0))
-            roots[v] = (root, None if delta is None or rest is None else delta + rest)
-    return roots
+_WRITE, _UPDATE = Access.WRITE, Access.UPDATE
 
 
 class Flow:
-    """One run over shadow memory. `findings` maps a law's name to its violations: (place, cause)."""
+    """One run over shadow memory. `findings` maps a law's name to its violations: (place, cause).
 
-    def __init__(self, plan: Plan, layout: Layout) -> None:
-        self.plan, self.layout = plan, layout
-        self.roots = roots_of(plan, layout)
+    The accesses must be those of the plan, and located.
+    """
+
+    def __init__(self, plan: Plan, layout: Layout, accesses: Accesses, roots: Roots) -> None:
+        self.plan, self.layout, self.accesses, self.roots = plan, layout, accesses, roots
         self.findings: dict[str, list[tuple[str, str]]] = {}
         self.homes: dict[int, tuple[int, int]] = {}
         self.actors: list[Task | Region] = []
-        self.extents: dict[int, Extent] = {}
         self._streams: list[int] = []
         self._clock: list[int] = []
-        self._barrier = 0
+        self._step = 0
+        self._barrier = NEVER
         self._several = False
         self._budget = ROUNDS * sum(1 for _ in plan.tasks()) + STEPS
         self._unnamed: list[int] = []
@@ -118,13 +61,6 @@ class Flow:
         state = self._initial()
         state = self._regions(self.plan.regions, state)
         self._outputs(state)
-
-    def extent(self, operand: Operand) -> Extent:
-        """The bytes of one of the plan's operands (computed once an operand)."""
-        found = self.extents.get(id(operand))
-        if found is None:
-            found = self.extents[id(operand)] = self.layout.extent(operand)
-        return found
 
     def _found(self, law: str, place: str, cause: str) -> None:
         self.findings.setdefault(law, []).append((place, cause))
@@ -144,21 +80,18 @@ class Flow:
             if b.space is Space.VARIABLE and start < end:
                 self.actors.append(Static(()))
                 self._streams.append(0)
-                span = Span(end, INITIAL, start, len(self.actors) - 1)
-                state.shadow(layout.area_of[b.id]).write(start, end, span)
+                state.shadows[layout.area_of[b.id]].write(Span(start, end, INITIAL, start, len(self.actors) - 1))
         return state
 
     # -- regions -----------------------------------------------------------------------------------------------
 
     def _regions(self, regions: Sequence[Region], state: State) -> State:
         for region in regions:
-            if isinstance(region, Static):
-                self._tasks(region.tasks, state)
-            elif isinstance(region, Host):
-                self._tasks((region.task,), state)
+            if isinstance(region, (Static, Host)):
+                self._tasks(self.accesses.rows_of(region), state)
             elif isinstance(region, If):
                 self._begin(region)
-                self._read(region, region.predicate, state)
+                self._take(region, region.predicate, state)
                 one = self._regions(region.then_branch, state.copy())
                 state = one.merged(self._regions(region.else_branch, state.copy()))[0]
             elif isinstance(region, Gears):
@@ -184,11 +117,11 @@ class Flow:
         if isinstance(region, Loop):
             for operand in (region.trips, region.condition):
                 if operand is not None:
-                    self._read(region, operand, state)
+                    self._take(region, operand, state)
         for c in region.carried:
             self._move(region, c.initial, c.state, state)
         for k in region.collected:
-            self._write(region, k.stack, state, STACKING)
+            self._put(region, k.stack, state, STACKING)
         before, shrunk = state.made, True
         while shrunk and self._budget > 0:
             inner = state.copy()
@@ -198,7 +131,7 @@ class Flow:
             self._found("reads", show_region(region), "loops nest too deep for the flow of values to be proved")
         self._begin(region)
         for k in region.collected:
-            self._write(region, k.stack, state)
+            self._put(region, k.stack, state)
         self._yields(region, state)
         return state
 
@@ -206,7 +139,7 @@ class Flow:
         """After a loop its outputs must be there, however often it has run."""
         self._begin(region)
         for operand in region.outputs:
-            self._read(region, operand, state)
+            self._take(region, operand, state)
 
     def _iteration(self, region: Loop | Scan, state: State) -> State:
         self._begin(region)
@@ -216,14 +149,14 @@ class Flow:
         else:
             for operand in (region.counter, region.state_condition):
                 if operand is not None:
-                    self._write(region, operand, state)
+                    self._put(region, operand, state)
         state = self._regions(region.body, state)
         self._begin(region)
         if isinstance(region, Loop) and region.next_condition is not None:
-            self._read(region, region.next_condition, state)
+            self._take(region, region.next_condition, state)
         for k in region.collected:
-            self._read(region, k.item, state)
-            self._read(region, k.stack, state, STACKING)
+            self._take(region, k.item, state)
+            self._take(region, k.stack, state, STACKING)
         carried: tuple[Carried, ...] = region.carried
         for c in carried:
             self._move(region, c.result, c.state, state)
@@ -231,180 +164,139 @@ class Flow:
 
     def _begin(self, actor: Task | Region, stream: int = 0) -> None:
         """A new step, which comes after all earlier ones."""
-        self._barrier = len(self.actors)
-        self._several = False
+        self._several, self._barrier = False, NEVER
+        self._step = len(self.actors)
         self.actors.append(actor)
         self._streams.append(stream)
         self._budget -= 1
 
     def _move(self, region: Region, source: Operand, target: Operand, state: State) -> None:
-        self._read(region, source, state)
-        self._write(region, target, state)
+        self._take(region, source, state)
+        self._put(region, target, state)
+
+    def _take(self, region: Region, operand: Operand, state: State, content: int | None = None) -> None:
+        self._read(region, self.accesses.placement(region, operand), state, content)
+
+    def _put(self, region: Region, operand: Operand, state: State, content: int | None = None) -> None:
+        self._write(region, self.accesses.placement(region, operand), operand.access, state, content)
 
     # -- tasks -------------------------------------------------------------------------------------------------
 
-    def _tasks(self, tasks: Sequence[Task], state: State) -> None:
+    def _tasks(self, rows: Sequence[Row], state: State) -> None:
         """A list of tasks: in order on each stream, side by side on several, ordered by events."""
         streams: dict[int, int] = {}
-        for t in tasks:
-            streams.setdefault(t.stream, len(streams))
-        self._barrier = len(self.actors)
+        for row in rows:
+            streams.setdefault(row.task.stream, len(streams))
         self._several = len(streams) > 1
+        self._barrier = len(self.actors) if self._several else NEVER
+        self._budget -= len(rows)
         last = [[-1] * len(streams) for _ in streams]
         recorded: dict[int, list[int]] = {}
-        for task in tasks:
+        for row in rows:
+            task = row.task
             stream = streams[task.stream]
-            if self._several:
-                clock = last[stream]
-                for other in [recorded[e] for e in task.waits if e in recorded]:
-                    clock = list(map(max, clock, other))
-                self._clock = clock
-                last[stream] = list(clock)
-                last[stream][stream] = len(self.actors)
-                recorded.update(dict.fromkeys(task.records, last[stream]))
+            step = self._step = len(self.actors)
             self.actors.append(task)
             self._streams.append(stream)
-            self._budget -= 1
-            self._task(task, state)
+            if self._several:
+                clock = last[stream]
+                for event in task.waits:
+                    if event in recorded:
+                        clock = list(map(max, clock, recorded[event]))
+                self._clock = clock
+                done = last[stream] = clock[:]
+                done[stream] = step
+                for event in task.records:
+                    recorded[event] = done
+            self._task(row, state)
 
-    def _task(self, task: Task, state: State) -> None:
-        for o in task.inputs:
-            if o is not None:
-                self._read(task, o, state)
-        for o in task.outputs:
-            if o.access is Access.UPDATE:
-                self._read(task, o, state)
-        self._own_overlaps(task)
-        if task.workspace is not None:
-            self._write(task, task.workspace, state, SCRATCH)
-        for o in task.inputs:
-            if o is not None and o.access is not Access.READ:
-                self._write(task, o, state)
-        for o in task.outputs:
-            self._write(task, o, state)
-
-    def _own_overlaps(self, task: Task) -> None:
-        """A task's own operands: outputs apart from each other and from the inputs, unless it works in place."""
-        self._updated_inputs(task)
-        written = [(f"output {k}", o, self.extent(o)) for k, o in enumerate(task.outputs)]
-        if task.workspace is not None:
-            written.append(("the workspace", task.workspace, self.extent(task.workspace)))
-        for k, (name, operand, extent) in enumerate(written):
-            for i, read in enumerate(task.inputs):
-                run = None if read is None else extent.overlap(self.extent(read))
-                if read is not None and run is not None and not self._in_place(task, i, read, k, operand):
-                    self._found(
-                        "in place",
-                        show_task(task),
-                        f"writes {name} over input {i} ({show_value(read.value)}) at "
-                        f"{self.layout.where(extent.area, run)}, which {task.kernel} may not do",
-                    )
-            for other, _, earlier in written[:k]:
-                run = extent.overlap(earlier)
-                if run is not None:
-                    where = self.layout.where(extent.area, run)
-                    self._found("in place", show_task(task), f"writes {name} over {other} at {where}")
-
-    def _updated_inputs(self, task: Task) -> None:
-        for i, updated in enumerate(task.inputs):
-            if updated is None or updated.access is not Access.UPDATE:
-                continue
-            for j, read in enumerate(task.inputs):
-                run = None if read is None or i == j else self.extent(updated).overlap(self.extent(read))
-                if run is not None:
-                    where = self.layout.where(self.extent(updated).area, run)
-                    self._found("in place", show_task(task), f"updates input {i} over input {j} at {where}")
-
-    def _in_place(self, task: Task, i: int, read: Operand, k: int, written: Operand) -> bool:
-        """Whether input `i` may be overwritten by output `k`: the very same bytes, and the operator says so."""
-        a, b = self.extent(read), self.extent(written)
-        same = a.first == b.first and a.runs == b.runs and a.strides == b.strides and a.form == b.form
-        if not same or getattr(read.type, "dtype", None) is not getattr(written.type, "dtype", None):
-            return False
-        if read.access is Access.UPDATE and written.access is Access.UPDATE:
-            return read.value == written.value
-        return k == 0 and i in inplace_inputs(task)
+    def _task(self, row: Row, state: State) -> None:
+        task, inputs, outputs, workspace, plain = row
+        for p in inputs:
+            self._read(task, p, state)
+        if not plain:
+            for o, p in zip(task.outputs, outputs, strict=True):
+                if o.access is _UPDATE:
+                    self._read(task, p, state)
+        for cause in own_overlaps(row, self.layout):
+            self._found("in place", show_task(task), cause)
+        if workspace is not None:
+            self._write(task, workspace, _WRITE, state, SCRATCH)
+        if not plain:
+            for o, p in zip(filter(None, task.inputs), inputs, strict=True):
+                if o.access is not Access.READ:
+                    self._write(task, p, o.access, state)
+        for o, p in zip(task.outputs, outputs):
+            self._write(task, p, o.access, state)
 
     # -- reads and writes --------------------------------------------------------------------------------------
 
     def _ordered(self, step: int) -> bool:
-        """Whether an earlier step is certainly done when the current one begins."""
-        if not self._several or step < self._barrier or step == len(self.actors) - 1:
-            return True
-        return self._clock[self._streams[step]] >= step
+        """Whether an earlier step is certainly done when the current one begins; all are before the barrier."""
+        return step < self._barrier or step == self._step or self._clock[self._streams[step]] >= step
 
-    def _root(self, operand: Operand, extent: Extent) -> tuple[int, int | None]:
-        """The operand's root and the address of the root's byte 0 (None: not known)."""
-        root, delta = self.roots.get(operand.value, (operand.value, 0))
-        if extent.unit:
-            return root, extent.first
-        return root, None if delta is None or extent.late else extent.first - delta
-
-    def _read(self, actor: Task | Region, operand: Operand, state: State, root: int | None = None) -> None:
-        extent = self.extent(operand)
-        own, base = self._root(operand, extent)
-        root = own if root is None else root
-        space = self.layout.spaces[extent.area]
-        if space in FIXED or space is Space.VARIABLE:
-            if not self._at_home(actor, operand, extent, own, base, state) or space in FIXED:
-                return
-            root, base = INITIAL, None if base is None else self.homes[own][1]
-        shadow = state.shadow(extent.area)
-        runs = extent.runs
-        if extent.late:  # all that has been made of the value
-            runs = tuple([run for _, made in state.made.get(own, ()) for run in made.runs])
+    def _read(self, actor: Task | Region, p: Placement, state: State, content: int | None = None) -> None:
+        """A read of a value, or of its bytes while they are a stack that grows (`content`)."""
+        if p.fixed:
+            self._at_home(actor, p, state)
+            return
+        root, base, runs = p.root if content is None else content, p.base, p.extent.runs
+        if not p.simple:
+            if self.layout.spaces[p.area] is Space.VARIABLE:
+                if not self._at_home(actor, p, state):
+                    return
+                root, base = INITIAL, None if base is None else self.homes[p.root][1]
+            if p.extent.late:  # all that has been made of the value
+                runs = tuple([run for _, made in state.made.get(p.root, ()) for run in made.runs])
+        shadow = state.shadows[p.area]
         for start, end in runs:
-            exact = base is not None and shadow.holds(start, end, root, base)
-            if not exact or self._several:
-                self._check_read(actor, operand, extent, shadow, (start, end), root, base)
-            if self._several:
-                step = len(self.actors) - 1
-                shadow.read(start, end, self._streams[step], step)
+            span = None if base is None else shadow.holding(start, end, root, base)
+            if span is None or not (span.writer < self._barrier or self._ordered(span.writer)):
+                self._check_read(actor, p, shadow, (start, end), root, base)
+            if not self._several:
+                continue
+            if span is not None and span.start == start and span.end == end:
+                span.read(self._streams[self._step], self._step)
+            else:
+                shadow.read(start, end, self._streams[self._step], self._step)
 
-    def _at_home(
-        self, actor: Task | Region, operand: Operand, extent: Extent, root: int, base: int | None, state: State
-    ) -> bool:
+    def _at_home(self, actor: Task | Region, p: Placement, state: State) -> bool:
         """Whether a value that lies in an input, a constant or a variable is read where the plan says that it lies.
 
         Of an input whose port says nothing, the first value that is read there is taken to be the one.
         """
-        home = state.places.get(root) or self.homes.get(root)
-        if home is None and extent.area in self._unnamed:
-            self._unnamed.remove(extent.area)
-            home = self.homes[root] = (extent.area, base or 0)
-        if home is not None and home[0] == extent.area and (base is None or home[1] == base):
+        home = state.places.get(p.root) or self.homes.get(p.root)
+        if home == p.place:
             return True
-        value, where = show_value(operand.value), self.layout.where(extent.area, (extent.low, extent.high))
+        if home is None and p.area in self._unnamed:
+            self._unnamed.remove(p.area)
+            home = self.homes[p.root] = p.place
+        if home is not None and home[0] == p.area and (p.base is None or home[1] == p.base):
+            return True
+        value, where = show_value(p.operand.value), self.layout.where(p.area, (p.low, p.high))
         other = "is neither made nor given" if home is None else f"lies at {self.layout.names[home[0]]} +{home[1]}"
         self._found("reads", self._who(actor), f"reads {value} at {where}, but that value {other}")
         return False
 
     def _check_read(
-        self,
-        actor: Task | Region,
-        operand: Operand,
-        extent: Extent,
-        shadow: Shadow,
-        run: Run,
-        root: int,
-        base: int | None,
+        self, actor: Task | Region, p: Placement, shadow: Shadow, run: Run, root: int, base: int | None
     ) -> None:
         wrong = 0
         cause = ""
         for start, end, span in shadow.pieces(*run):
             if span is not None and not self._ordered(span.writer):
-                self._race(actor, "reads", extent, (start, end), span.writer, "writes")
+                self._race(actor, "reads", p.area, (start, end), span.writer, "writes")
             if span is not None and span.root == root and (base is None or span.base == base):
                 continue
             wrong += end - start
-            cause = cause or self._content(extent, (start, end), span, root, base)
+            cause = cause or self._content(p.area, (start, end), span, root, base)
         if wrong:
-            where = self.layout.where(extent.area, run)
-            total = f" ({wrong} bytes in all)" if not extent.unit else ""
-            self._found("reads", self._who(actor), f"reads {show_value(operand.value)} at {where}, but {cause}{total}")
+            value, where = show_value(p.operand.value), self.layout.where(p.area, run)
+            total = f" ({wrong} bytes in all)" if not p.extent.unit else ""
+            self._found("reads", self._who(actor), f"reads {value} at {where}, but {cause}{total}")
 
-    def _content(self, extent: Extent, run: Run, span: Span | None, root: int, base: int | None) -> str:
-        where = self.layout.where(extent.area, run)
+    def _content(self, area: int, run: Run, span: Span | None, root: int, base: int | None) -> str:
+        where = self.layout.where(area, run)
         if span is None:
             return f"nothing has written {where}"
         by = f"written by {self._who(self.actors[span.writer])}"
@@ -419,59 +311,56 @@ class Flow:
         held = "a variable" if span.root == INITIAL else show_value(span.root)
         return f"{where} holds {held}, {by}"
 
-    def _write(self, actor: Task | Region, operand: Operand, state: State, root: int | None = None) -> None:
-        extent = self.extent(operand)
-        space = self.layout.spaces[extent.area]
-        if space in FIXED or (space is Space.VARIABLE and operand.access is not Access.UPDATE):
-            where = self.layout.where(extent.area, (extent.low, extent.high))
-            self._found("read-only", self._who(actor), f"writes {show_value(operand.value)} to {where}")
-            return
-        own, base = self._root(operand, extent)
-        if space is Space.VARIABLE:
-            root, base = INITIAL, self.homes.get(own, (0, base))[1]
-        elif root is None:
-            root = own
-            self._made(actor, operand, extent, own, base, state)
-        shadow, step = state.shadow(extent.area), len(self.actors) - 1
-        for start, end in extent.runs:
-            if self._several:
-                self._check_write(actor, extent, shadow, (start, end))
-            shadow.write(start, end, Span(end, root, base or 0, step))
-
-    def _made(
-        self, actor: Task | Region, operand: Operand, extent: Extent, root: int, base: int | None, state: State
+    def _write(
+        self, actor: Task | Region, p: Placement, access: Access, state: State, content: int | None = None
     ) -> None:
-        """A value lies in one place, and each byte of it is made once."""
-        place = (extent.area, base or 0)
-        known = self.homes.get(root) or state.places.setdefault(root, place)
-        where = self.layout.where(extent.area, (extent.low, extent.high))
-        cause = f"writes {show_value(operand.value)} to {where}, "
-        if known != place:
-            other = f"{self.layout.names[known[0]]} +{known[1]}"
-            self._found("one writer", self._who(actor), f"{cause}but it lies at {other} too")
-        makers = state.made.get(root, ())
-        for maker, earlier in makers:
-            if maker is actor and earlier is extent:
+        """A write of a value, or of bytes that are none (`content`: scratch, a stack that grows)."""
+        root, base = p.root if content is None else content, p.base or 0
+        if not p.simple and (p.fixed or self.layout.spaces[p.area] is Space.VARIABLE):
+            if p.fixed or access is not _UPDATE:
+                where = self.layout.where(p.area, (p.low, p.high))
+                self._found("read-only", self._who(actor), f"writes {show_value(p.operand.value)} to {where}")
                 return
-            if maker is not actor and operand.access is not Access.UPDATE and earlier.overlap(extent):
-                self._found("one writer", self._who(actor), f"{cause}but {self._who(maker)} has made it already")
-        state.made[root] = (*makers, (actor, extent))
+            root, base = INITIAL, self.homes.get(p.root, (0, p.base))[1] or 0
+        elif content is None:
+            self._made(actor, p, access, state)
+        shadow = state.shadows[p.area]
+        for start, end in p.extent.runs:
+            gone = shadow.write(Span(start, end, root, base, self._step))
+            if self._several:
+                self._check_write(actor, p.area, (start, end), gone)
 
-    def _check_write(self, actor: Task | Region, extent: Extent, shadow: Shadow, run: Run) -> None:
+    def _made(self, actor: Task | Region, p: Placement, access: Access, state: State) -> None:
+        """A value lies in one place, and each byte of it is made once."""
+        known = self.homes.get(p.root) or state.places.setdefault(p.root, p.place)
+        makers = state.made.get(p.root, ())
+        if known != p.place:
+            self._twice(actor, p, f"it lies at {self.layout.names[known[0]]} +{known[1]} too")
+        for maker, earlier in makers:
+            if maker is actor:
+                if earlier is p.extent:
+                    return
+            elif access is not _UPDATE and earlier.overlap(p.extent):
+                self._twice(actor, p, f"{self._who(maker)} has made it already")
+        state.made[p.root] = (*makers, (actor, p.extent))
+
+    def _twice(self, actor: Task | Region, p: Placement, cause: str) -> None:
+        where = self.layout.where(p.area, (p.low, p.high))
+        cause = f"writes {show_value(p.operand.value)} to {where}, but {cause}"
+        self._found("one writer", self._who(actor), cause)
+
+    def _check_write(self, actor: Task | Region, area: int, run: Run, gone: Sequence[Span]) -> None:
         """In several streams: what is overwritten must be done with."""
-        for start, end, span in shadow.pieces(*run):
-            if span is None:
-                continue
-            piece = (start, end)
+        for span in gone:
             if not self._ordered(span.writer):
-                self._race(actor, "writes", extent, piece, span.writer, "writes")
-            for _, reader in span.readers:
+                self._race(actor, "writes", area, _common(run, span), span.writer, "writes")
+            for reader in span.readers.values():
                 if not self._ordered(reader):
-                    self._race(actor, "writes", extent, piece, reader, "reads")
+                    self._race(actor, "writes", area, _common(run, span), reader, "reads")
 
-    def _race(self, actor: Task | Region, verb: str, extent: Extent, run: Run, step: int, other_verb: str) -> None:
+    def _race(self, actor: Task | Region, verb: str, area: int, run: Run, step: int, other_verb: str) -> None:
         other = self.actors[step]
-        where, who = self.layout.where(extent.area, run), self._who(other)
+        where, who = self.layout.where(area, run), self._who(other)
         cause = f"{verb} {where}, which {who} {other_verb}, but nothing orders the two"
         if isinstance(other, Task):
             cause += f": it does not wait for task {other.id}, nor for a later task of stream {other.stream}"
@@ -494,23 +383,17 @@ class Flow:
             end = start + (1 if unit else layout.sizes[number])
             root, delta = self.roots.get(port.value, (port.value, 0))
             base = start - (0 if unit else delta or 0)
-            for s, e, span in state.shadow(area).pieces(start, end):
+            for s, e, span in state.shadows[area].pieces(start, end):
                 good = span is not None and span.root >= 0
                 if good and span is not None and port.value >= 0:
                     good = (span.root, span.base) == (root, base)
                 if not good:
-                    extent = Extent(area, s, layout.form(port.type))
-                    cause = self._content(extent, (s, e), span, root, base)
+                    cause = self._content(area, (s, e), span, root, base)
                     held = f" not {show_value(port.value)}" if port.value >= 0 else " no result"
                     self._found("outputs", f"output '{port.name}'", f"holds{held} at the end: {cause}")
                     break
 
 
-def inplace_inputs(task: Task) -> tuple[int, ...]:
-    """The inputs whose bytes output 0 of the task may take over, as its operator declares."""
-    from atc_py.ops.build import lookup
-
-    try:
-        return lookup(task.kernel, task.attrs).flags.inplace
-    except AtcError:
-        return ()
+def _common(run: Run, span: Span) -> Run:
+    """The bytes of a span in a run."""
+    return max(run[0], span.start), min(run[1], span.end)

@@ -14,11 +14,13 @@ proves is computed by its own rules (`flow`), not by these.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from atc_py.plan.types import Gears, Host, Plan, Region, Space, Static, Task, children
+from atc_py.plan.types import Buffer, Gears, Host, Plan, Region, Space, Static, Task, children
 
 Clock = tuple[int, ...]
 """For each stream the index of its last task that is done (-1: none)."""
@@ -53,72 +55,97 @@ def predecessors(tasks: Sequence[Task]) -> list[list[int]]:
 
 def clocks(tasks: Sequence[Task]) -> list[Clock]:
     """For each of a region's tasks what is done when it begins; streams count in the order of their first tasks."""
-    streams: dict[int, int] = {}
-    for task in tasks:
-        streams.setdefault(task.stream, len(streams))
+    streams = _streams(tasks)
     found: list[Clock] = []
-    done: list[Clock] = []
-    for j, (task, before) in enumerate(zip(tasks, predecessors(tasks), strict=True)):
-        clock: Clock = (-1,) * len(streams)
-        for i in before:
-            clock = tuple(map(max, clock, done[i]))
-        found.append(clock)
+    done: list[Clock] = []  # the same when the task has run
+    last: list[Clock] = [(-1,) * len(streams)] * len(streams)  # by stream, of its last task
+    recorded: dict[int, int] = {}
+    for j, task in enumerate(tasks):
         own = streams[task.stream]
-        done.append((*clock[:own], j, *clock[own + 1 :]))
+        clock = last[own]
+        for event in task.waits:
+            if event in recorded:
+                clock = tuple(map(max, clock, done[recorded[event]]))
+        found.append(clock)
+        last[own] = (*clock[:own], j, *clock[own + 1 :])
+        done.append(last[own])
+        for event in task.records:
+            recorded[event] = j
     return found
+
+
+def _streams(tasks: Sequence[Task]) -> dict[int, int]:
+    """Numbers of the streams, in the order of their first tasks."""
+    return {stream: k for k, stream in enumerate(dict.fromkeys([task.stream for task in tasks]))}
 
 
 def conflicts(plan: Plan) -> tuple[list[int], list[list[int]]]:
     """(the arena's buffers, for each of them the numbers in that list of those with which it must not share bytes)."""
     members = [b.id for b in plan.buffers if b.space is Space.ARENA]
     number = {b: k for k, b in enumerate(members)}
-    found: list[set[int]] = [set() for _ in members]
-    _meeting(plan, members, found)
+    found: list[list[int]] = [[] for _ in members]
+    _meeting([plan.buffers[b] for b in members], found)
     for start, tasks in _regions(plan):
         if len({t.stream for t in tasks}) > 1:
             _beside(plan, start, tasks, number, found)
     return members, [sorted(others) for others in found]
 
 
-def _meeting(plan: Plan, members: Sequence[int], found: Sequence[set[int]]) -> None:
+def _meeting(buffers: Sequence[Buffer], found: Sequence[list[int]]) -> None:
     """Pairs whose lifetimes meet in the plan's order."""
-    spans = [(plan.buffers[b].first, plan.buffers[b].last) for b in members]
+    order = sorted(range(len(buffers)), key=lambda k: buffers[k].first)
+    firsts = [buffers[k].first for k in order]
     live: list[int] = []
-    for k in sorted(range(len(members)), key=lambda k: (spans[k][0], k)):
-        live = [j for j in live if spans[j][1] >= spans[k][0]]
-        found[k].update(live)
-        for j in live:
-            found[j].add(k)
+    for at, k in enumerate(order):
+        live = [j for j in live if buffers[j].last >= firsts[at]]
+        found[k] += live
+        found[k] += order[at + 1 : bisect_right(firsts, buffers[k].last)]  # those that begin before it ends
         live.append(k)
 
 
-def _beside(plan: Plan, start: int, tasks: Sequence[Task], number: dict[int, int], found: Sequence[set[int]]) -> None:
+def _beside(plan: Plan, start: int, tasks: Sequence[Task], number: dict[int, int], found: Sequence[list[int]]) -> None:
     """Pairs of which one's lifetime ends and the other's begins in a region, and which nothing orders there."""
     last, known = _uses(tasks, number)
-    if not last:
+    ending = [plan.buffers[b] for b in last if plan.buffers[b].last < start + len(tasks)]
+    beginning = [plan.buffers[b] for b in last if plan.buffers[b].first >= start]
+    if not ending or not beginning:
         return
-    buffers = [plan.buffers[b] for b in last]
-    before = np.array([b.last for b in buffers])[:, None] < np.array([b.first for b in buffers])[None, :]
-    before &= np.array([b.first >= start for b in buffers])[None, :]
-    apart = (np.array(list(last.values()))[:, None, :] > np.array(list(known.values()))[None, :, :]).any(axis=2)
-    for i, j in np.argwhere(before & apart).tolist():
-        a, b = number[buffers[i].id], number[buffers[j].id]
-        found[a].add(b)
-        found[b].add(a)
+    ends, begins = np.array([last[b.id] for b in ending]).T, np.array([known[b.id] for b in beginning]).T
+    unordered = np.zeros((len(ending), len(beginning)), bool)
+    for end, begin in zip(ends, begins, strict=True):  # stream by stream
+        unordered |= end[:, None] > begin
+    unordered &= np.array([b.last for b in ending])[:, None] < np.array([b.first for b in beginning])
+    rows, columns = [number[b.id] for b in ending], [number[b.id] for b in beginning]
+    _add(unordered, rows, columns, found)
+    _add(unordered.T, columns, rows, found)
+
+
+def _add(pairs: Any, rows: Sequence[int], columns: Sequence[int], found: Sequence[list[int]]) -> None:
+    """To each of `rows` those of `columns` with which the matrix pairs it."""
+    partners = np.array(columns)[np.nonzero(pairs)[1]].tolist()
+    at = 0
+    for row, count in zip(rows, pairs.sum(axis=1).tolist(), strict=True):
+        found[row] += partners[at : at + count]
+        at += count
 
 
 def _uses(tasks: Sequence[Task], number: dict[int, int]) -> tuple[dict[int, list[int]], dict[int, Clock]]:
     """For each arena buffer of a region, in its indices: the last use by each stream, what is done before every use."""
-    streams: dict[int, int] = {}
-    for task in tasks:
-        streams.setdefault(task.stream, len(streams))
+    streams = _streams(tasks)
     last: dict[int, list[int]] = {}
     known: dict[int, Clock] = {}
     for j, (task, clock) in enumerate(zip(tasks, clocks(tasks), strict=True)):
+        own = streams[task.stream]
         for o in task.operands():
-            if o.buffer in number:
-                last.setdefault(o.buffer, [-1] * len(streams))[streams[task.stream]] = j
-                known[o.buffer] = tuple(map(min, known.get(o.buffer, clock), clock))
+            uses = last.get(o.buffer)
+            if uses is None:
+                if o.buffer not in number:
+                    continue
+                uses = last[o.buffer] = [-1] * len(streams)
+                known[o.buffer] = clock
+            elif uses[own] < 0:  # later, a stream has only more behind it
+                known[o.buffer] = tuple(map(min, known[o.buffer], clock))
+            uses[own] = j
     return last, known
 
 

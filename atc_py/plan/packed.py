@@ -13,14 +13,16 @@ The tasks of Static and Host regions follow one another in section `tasks`. Same
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Hashable, Iterable, Sequence
+from itertools import starmap
 from typing import Any
 
 import numpy as np
 
 from atc_py.errors import AtcError, error
 from atc_py.ir.dims import Dim, Size
-from atc_py.ir.text import BlobTable, print_attrs, print_const, print_graph
+from atc_py.ir.text import BlobTable, GraphPrinter, print_attrs, print_const
 from atc_py.ir.types import Map, Optional, Tensor, Type
 from atc_py.ir.types import Sequence as SequenceType
 from atc_py.plan import records as r
@@ -56,13 +58,44 @@ def _refuse(cause: str) -> AtcError:
     return error("E30011", "plan", f"cannot be stored: {cause}")
 
 
+_CODES = {"<u1": "B", "|u1": "B", "<u4": "I", "<i4": "i", "<i8": "q"}
+
+
+def _packed(rows: list[Any], dtype: np.dtype[Any]) -> bytes:
+    """The rows of a section in their bytes; `struct.error` for a number beyond its field."""
+    if dtype.fields is None:
+        return struct.pack(f"<{len(rows)}{_CODES[dtype.str]}", *rows)
+    codes = "".join([_CODES[field[0].str] for field in dtype.fields.values()])
+    return b"".join(starmap(struct.Struct("<" + codes).pack, rows))
+
+
+class _Strings(dict[str, int]):
+    """The numbers of strings, each stored when it is first asked for; `words` are their bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: list[bytes] = []
+
+    def __missing__(self, text: str) -> int:
+        try:
+            raw = text.encode()
+        except UnicodeEncodeError as e:
+            raise _refuse(str(e)) from None
+        number = self[text] = len(self.words)
+        self.words.append(raw)
+        return number
+
+
 class _Encoder:
     def __init__(self, plan: Plan, blobs: BlobTable) -> None:
         self.plan, self.blobs = plan, blobs
         self.rows: dict[str, list[Any]] = {name: [] for name, _ in r.SECTIONS}
-        self.text = bytearray()
-        self.seen: dict[tuple[str, Hashable], int] = {}
+        self.strings = _Strings()
+        self.printer = GraphPrinter(blobs)
+        self._expressions: dict[Dim, int] = {}
+        self._types: dict[Type, int] = {}
         self._type_ids: dict[int, int] = {}
+        self._operands: dict[Hashable, int] = {}
         self._bodies: dict[int, int] = {}
 
     def run(self) -> bytes:
@@ -70,8 +103,8 @@ class _Encoder:
         plan = self.plan
         for name, range_ in plan.symbols.items():
             flags = (r.HAS_HI if range_.hi is not None else 0) | (r.RUNTIME if range_.runtime else 0)
-            self.rows["symbols"].append((self.string(name), flags, range_.lo, range_.hi or 0))
-        self.rows["constants"] = [self.string(print_const(c, self.blobs)) for c in plan.constants]
+            self.rows["symbols"].append((self.strings[name], flags, range_.lo, range_.hi or 0))
+        self.rows["constants"] = [self.strings[print_const(c, self.blobs)] for c in plan.constants]
         for k, b in enumerate(plan.buffers):
             if b.id != k or (b.offset is not None and b.offset < 0):
                 raise _refuse(f"buffer {k} is numbered {b.id}, its offset is {b.offset}")
@@ -87,14 +120,15 @@ class _Encoder:
             self.rows["view_strides"] += [self.size(s) for s in a.strides or ()]
         for q in plan.requirements:
             sides = (self.size(q.left), self.size(q.right))
-            said = (self.string(q.place), r.RELATIONS.index(q.relation), q.branch, self.string(q.why), 0)
+            said = (self.strings[q.place], r.RELATIONS.index(q.relation), q.branch, self.strings[q.why], 0)
             self.rows["requirements"].append((*sides, *said))
         self.rows["initial"] = list(plan.initial)
-        self.rows["hint"] = [(self.string(s), 0, v) for s, v in (plan.hint or {}).items()]
-        self.rows["options"] = [(self.string(k), self.string(v)) for k, v in plan.options.items()]
+        self.rows["hint"] = [(self.strings[s], 0, v) for s, v in (plan.hint or {}).items()]
+        self.rows["options"] = [(self.strings[k], self.strings[v]) for k, v in plan.options.items()]
         arena = r.NO_ARENA if plan.arena is None else plan.arena
-        head = (self.string(plan.target), len(plan.inputs), plan.weights_nbytes, arena, plan.streams, plan.events)
+        head = (self.strings[plan.target], len(plan.inputs), plan.weights_nbytes, arena, plan.streams, plan.events)
         self.rows["plan"].append((*head, plan.hint is not None))
+        self.rows["strings"] = [*map(len, self.strings.words)]
         return self._assemble()
 
     def _assemble(self) -> bytes:
@@ -102,8 +136,8 @@ class _Encoder:
         entries, parts = [], []
         for name, dtype in r.SECTIONS:
             try:
-                raw = bytes(self.text) if name == "text" else np.array(self.rows[name], dtype).tobytes()
-            except (OverflowError, TypeError, ValueError) as e:
+                raw = b"".join(self.strings.words) if name == "text" else _packed(self.rows[name], dtype)
+            except struct.error as e:
                 raise _refuse(f"{name}: {e}") from None
             entries.append((dtype.itemsize, 0, len(raw) // dtype.itemsize, start))
             raw += bytes(-len(raw) % r.ALIGNMENT)
@@ -114,29 +148,14 @@ class _Encoder:
 
     # -- what is stored once -----------------------------------------------------------------------------------
 
-    def once(self, section: str, key: Hashable, row: Any) -> int:
-        """The number of a row that is stored once, by its key."""
-        number = self.seen.setdefault((section, key), len(self.rows[section]))
-        if number == len(self.rows[section]):
-            self.rows[section].append(row)
-        return number
-
-    def string(self, text: str) -> int:
-        """The number of a string."""
-        try:
-            raw = text.encode()
-        except UnicodeEncodeError as e:
-            raise _refuse(str(e)) from None
-        count = len(self.rows["strings"])
-        number = self.once("strings", text, len(raw))
-        if number == count:
-            self.text += raw
-        return number
-
     def size(self, size: Size) -> int:
         """A size as one number."""
         if isinstance(size, Dim):
-            return r.SMALLEST_EXPRESSION + self.once("expressions", size, self.string(str(size)))
+            number = self._expressions.get(size)
+            if number is None:
+                self.rows["expressions"].append(self.strings[str(size)])
+                number = self._expressions[size] = len(self._expressions)
+            return r.SMALLEST_EXPRESSION + number
         if not -r.NUMBER_LIMIT < size < r.NUMBER_LIMIT:
             raise _refuse(f"the size {size} is too large")
         return size
@@ -145,12 +164,15 @@ class _Encoder:
         """The number of a type."""
         number = self._type_ids.get(id(type_))
         if number is None:
-            number = self.seen.get(("types", type_))
-            number = self._new_type(type_) if number is None else number
+            number = self._types.get(type_)
+            if number is None:
+                row = self._new_type(type_)  # which may add the types inside first
+                number = self._types[type_] = len(self._types)
+                self.rows["types"].append(row)
             self._type_ids[id(type_)] = number
         return number
 
-    def _new_type(self, type_: Type) -> int:
+    def _new_type(self, type_: Type) -> tuple[int, ...]:
         if isinstance(type_, Tensor):
             storage = r.NONE if type_.storage is None else r.FORMATS.index(type_.storage)
             rank = -1 if type_.shape is None else len(type_.shape)
@@ -162,50 +184,54 @@ class _Encoder:
             assert isinstance(type_, (SequenceType, Optional))
             kind = r.SEQUENCE if isinstance(type_, SequenceType) else r.OPTIONAL
             row = (kind, r.NONE, r.NONE, r.NONE, -1, self.type(type_.element))
-        return self.once("types", type_, row)
+        return row
 
     def operand(self, o: Operand | None) -> int:
         """The number of an operand, -1 for none."""
         if o is None:
             return -1
-        number = self.seen.get(("operands", o))
-        if number is not None:
-            return number
-        count = -1 if o.strides is None else len(o.strides)
-        self.rows["strides"] += [self.size(s) for s in o.strides or ()]
-        access = r.ACCESSES.index(o.access)
-        row = (o.value, access, o.buffer, self.type(o.type), self.size(o.delta), count)
-        return self.once("operands", o, row)
+        strides = None if o.strides is None else tuple(map(self.size, o.strides))
+        type_ = self._type_ids.get(id(o.type))
+        type_ = self.type(o.type) if type_ is None else type_
+        delta = o.delta if type(o.delta) is int and not o.delta else self.size(o.delta)
+        rank = -1 if strides is None else len(strides)
+        row = (o.value, r.ACCESSES.index(o.access), o.buffer, type_, delta, rank)
+        key = row if strides is None else (row, strides)
+        number = self._operands.get(key)
+        if number is None:
+            number = self._operands[key] = len(self._operands)
+            self.rows["strides"] += strides or ()
+            self.rows["operands"].append(row)
+        return number
 
     def _ports(self, ports: Sequence[Port]) -> None:
-        self.rows["ports"] += [(self.string(p.name), self.type(p.type), p.buffer, p.value) for p in ports]
+        self.rows["ports"] += [(self.strings[p.name], self.type(p.type), p.buffer, p.value) for p in ports]
 
     # -- tasks and regions -------------------------------------------------------------------------------------
 
     def task(self, t: Task) -> None:
         """Add a task."""
-        lists: dict[str, list[Any]] = {
-            "inputs": [self.operand(o) for o in t.inputs],
-            "outputs": [self.operand(o) for o in t.outputs],
-            "host_values": list(t.host_values.items()),
-            "waits": list(t.waits),
-            "records": list(t.records),
-            "origins": [self.string(s) for s in t.origin],
-            "binds": [(self.string(s), output, axis) for s, output, axis in t.binds],
-        }
-        for name in r.TASK_LISTS:
-            self.rows[name] += lists[name]
-        words = [self.string(s) for s in (t.kernel, t.name, t.engine, print_attrs(t.attrs, self.blobs))]
-        counts = [len(lists[name]) for name in r.TASK_LISTS]
-        row = (t.id, t.cost, t.priority, t.stream, *words, self._body(t), self.operand(t.workspace), *counts)
-        self.rows["tasks"].append(row)
+        rows, strings = self.rows, self.strings
+        inputs, outputs = [self.operand(o) for o in t.inputs], [self.operand(o) for o in t.outputs]
+        rows["inputs"] += inputs
+        rows["outputs"] += outputs
+        rows["host_values"] += t.host_values.items()
+        rows["waits"] += t.waits
+        rows["records"] += t.records
+        rows["origins"] += [strings[s] for s in t.origin]
+        rows["binds"] += [(strings[s], output, axis) for s, output, axis in t.binds]
+        words = (strings[t.kernel], strings[t.name], strings[t.engine], strings[print_attrs(t.attrs, self.blobs)])
+        own = (self._body(t), self.operand(t.workspace))
+        ordered = (len(t.host_values), len(t.waits), len(t.records), len(t.origin), len(t.binds))
+        row = (t.id, t.cost, t.priority, t.stream, *words, *own, len(inputs), len(outputs), *ordered)
+        rows["tasks"].append(row)
 
     def _body(self, t: Task) -> int:
         if t.body is None:
             return -1
         number = self._bodies.get(id(t.body))
         if number is None:
-            number = self._bodies[id(t.body)] = self.string(print_graph(t.body, self.blobs))
+            number = self._bodies[id(t.body)] = self.strings[self.printer.text(t.body)]
         return number
 
     def _regions(self, regions: Sequence[Region]) -> None:
@@ -233,10 +259,10 @@ class _Encoder:
                 raise _refuse("a gear has not one value for each symbol")
             if len(region.gears) != len(region.bodies) or (len(region.gears) > 1 and not region.symbols):
                 raise _refuse(f"{len(region.gears)} gears, {len(region.bodies)} bodies, {len(region.symbols)} symbols")
-            symbols = [self.string(s) for s in region.symbols]
+            symbols = [self.strings[s] for s in region.symbols]
             values = [self.size(v) for gear in region.gears for v in gear]
             return [r.GEARS, *_counted(symbols), len(region.gears), *values, *_counted(map(len, region.bodies))]
-        left = [*_counted(self.operand(o) for o in region.outputs), *_counted(self.string(s) for s in region.origin)]
+        left = [*_counted(self.operand(o) for o in region.outputs), *_counted(self.strings[s] for s in region.origin)]
         if isinstance(region, If):
             counts = [len(region.then_branch), len(region.else_branch)]
             return [r.IF, self.operand(region.predicate), *left, *counts]

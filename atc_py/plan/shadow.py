@@ -9,10 +9,9 @@ An area is a sorted list of disjoint spans, found by bisection. A span says also
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 MIXED = -3
 """The root of bytes whose content depends on the way that was taken through branches or iterations."""
@@ -20,17 +19,29 @@ SCRATCH = -4
 """The root of bytes that served as a task's workspace."""
 
 
-class Span(NamedTuple):
-    """Bytes up to `end` that hold value `root`, whose byte 0 lies at `base`, written at step `writer`.
+class Span:
+    """Bytes [start, end) that hold value `root`, whose byte 0 lies at `base`, written at step `writer`.
 
-    `readers` are (stream, step) pairs: the last step of each stream that has read the bytes since.
+    `readers` has the last step of each stream that has read the bytes since. Spans are shared by copies of a shadow;
+    what is noted here by way of one of them is an earlier step for the others, which asks for no order.
     """
 
-    end: int
-    root: int
-    base: int
-    writer: int
-    readers: tuple[tuple[int, int], ...] = ()
+    __slots__ = ("base", "end", "readers", "root", "start", "writer")
+
+    def __init__(self, start: int, end: int, root: int, base: int, writer: int) -> None:
+        self.start, self.end, self.root, self.base, self.writer = start, end, root, base, writer
+        self.readers: dict[int, int] = {}
+
+    def part(self, start: int, end: int) -> Span:
+        """What is said of these bytes of it."""
+        found = Span(start, end, self.root, self.base, self.writer)
+        found.readers = self.readers.copy()
+        return found
+
+    def read(self, stream: int, step: int) -> None:
+        """Note that `stream` has read all of the bytes at `step`."""
+        self.readers.pop(stream, None)  # the latest one comes last
+        self.readers[stream] = step
 
 
 Piece = tuple[int, int, "Span | None"]
@@ -50,13 +61,13 @@ class Shadow:
         """A copy that changes on its own."""
         return Shadow(self.starts[:], self.spans[:])
 
-    def holds(self, start: int, end: int, root: int, base: int) -> bool:
-        """Whether one span covers the bytes with this content (the common case, fast)."""
+    def holding(self, start: int, end: int, root: int, base: int) -> Span | None:
+        """The one span that covers the bytes with this content (the common case, fast)."""
         i = bisect_right(self.starts, start) - 1
         if i < 0:
-            return False
+            return None
         span = self.spans[i]
-        return end <= span.end and span.root == root and span.base == base
+        return span if end <= span.end and span.root == root and span.base == base else None
 
     def pieces(self, start: int, end: int) -> Iterator[Piece]:
         """The bytes [start, end) cut where their spans differ; gaps included."""
@@ -76,31 +87,34 @@ class Shadow:
         if at < end:
             yield at, end, None
 
-    def write(self, start: int, end: int, span: Span) -> None:
-        """Let `span` take the place of what is in [start, end); `span.end` must be `end`."""
-        starts, spans = self.starts, self.spans
+    def write(self, new: Span) -> Sequence[Span]:
+        """Let `new` take the place of what is in its bytes; returns the spans that had bytes there."""
+        starts, spans, start, end = self.starts, self.spans, new.start, new.end
         i = bisect_right(starts, start)
         if i and spans[i - 1].end > start:
             i -= 1
-        j = i
-        new_starts, new_spans = [start], [span]
-        while j < len(starts) and starts[j] < end:
-            s, old = starts[j], spans[j]
-            if s < start:
-                new_starts.insert(0, s)
-                new_spans.insert(0, old._replace(end=start))
-            if old.end > end:
-                new_starts.append(end)
-                new_spans.append(old)
-            j += 1
-        starts[i:j], spans[i:j] = new_starts, new_spans
+            if starts[i] == start and spans[i].end == end:  # all of one span, the common case
+                gone = (spans[i],)
+                spans[i] = new
+                return gone
+        j = bisect_left(starts, end, i)
+        over = spans[i:j]
+        found = [new]
+        if over and over[0].start < start:
+            found.insert(0, over[0].part(over[0].start, start))
+        if over and over[-1].end > end:
+            found.append(over[-1].part(end, over[-1].end))
+        starts[i:j], spans[i:j] = [s.start for s in found], found
+        return over
 
     def read(self, start: int, end: int, stream: int, step: int) -> None:
         """Note that `stream` has read the bytes at `step`."""
         for s, e, span in list(self.pieces(start, end)):
             if span is not None:
-                readers = (*(r for r in span.readers if r[0] != stream), (stream, step))
-                self.write(s, e, span._replace(end=e, readers=readers))
+                if (s, e) != (span.start, span.end):
+                    span = span.part(s, e)
+                    self.write(span)
+                span.read(stream, step)
 
 
 def merge(one: Shadow, other: Shadow) -> tuple[Shadow, bool]:
@@ -116,12 +130,15 @@ def merge(one: Shadow, other: Shadow) -> tuple[Shadow, bool]:
             continue
         if a is None or b is None or (a.root, a.base) != (b.root, b.base):
             changed |= a is None or a.root != MIXED
-            span = Span(end, MIXED, 0, (b or span).writer)
-        if result.spans and result.spans[-1][:4] == (start, *span[1:4]):
-            result.spans[-1] = result.spans[-1]._replace(end=end)
+            content = (MIXED, 0, (b or span).writer)
+        else:
+            content = (span.root, span.base, span.writer)
+        last = result.spans[-1] if result.spans else None
+        if last is not None and (last.end, last.root, last.base, last.writer) == (start, *content):
+            last.end = end
         else:
             result.starts.append(start)
-            result.spans.append(span._replace(end=end, readers=()))
+            result.spans.append(Span(start, end, *content))
     return result, changed
 
 

@@ -12,6 +12,9 @@ Streams run side by side only inside one `Static`; events order them there, and 
 
 A plan is a template: order, streams, events and kernels are fixed; `atc_py.memory.bind` evaluates the sizes under the
 symbols' values and gives each arena buffer its offset. A plan without symbols is bound once, when it is made.
+
+Nothing of a plan is changed once it has been made. Buffers, operands, tasks and aliases are not frozen all the same:
+there are many, and to make a frozen object takes three times as long.
 """
 
 from __future__ import annotations
@@ -44,6 +47,8 @@ class Space(enum.Enum):
     DYNAMIC = "dynamic"
     VARIABLE = "variable"
 
+    __hash__ = object.__hash__  # there is one object for each: Enum would hash its name, in Python
+
     def __repr__(self) -> str:
         return self.value
 
@@ -59,7 +64,7 @@ class Access(enum.Enum):
         return self.value
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Buffer:
     """A piece of one space.
 
@@ -79,7 +84,7 @@ class Buffer:
     last: int = -1
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Operand:
     """A view of a buffer that a task reads, writes or updates.
 
@@ -95,7 +100,7 @@ class Operand:
     strides: tuple[Size, ...] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Task:
     """One launch of a device kernel.
 
@@ -127,13 +132,10 @@ class Task:
 
     def operands(self) -> Iterator[Operand]:
         """All operands: inputs that are there, outputs, workspace."""
-        yield from (o for o in self.inputs if o is not None)
-        yield from self.outputs
-        if self.workspace is not None:
-            yield self.workspace
+        return filter(None, (*self.inputs, *self.outputs, self.workspace))
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Alias:
     """`value` has no bytes of its own: its first element lies `delta` bytes into those of `source`.
 

@@ -13,14 +13,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from math import prod
 
 from atc_py.errors import Problems
 from atc_py.ir.constants import Blob, Constant, Splat
 from atc_py.ir.types import Tensor, on_host
+from atc_py.plan.accesses import Accesses, Placement, roots_of
 from atc_py.plan.event_law import events
 from atc_py.plan.extents import MAX_RUNS, Extent, Layout
-from atc_py.plan.flow import Flow, show_region, show_task, show_value
+from atc_py.plan.flow import Flow
+from atc_py.plan.lifetimes import lifetimes
 from atc_py.plan.live import live
+from atc_py.plan.show import show, show_task, show_value
 from atc_py.plan.types import (
     Access,
     Alias,
@@ -29,14 +33,11 @@ from atc_py.plan.types import (
     Loop,
     Operand,
     Plan,
-    Region,
     Scan,
     Space,
     Task,
-    own_operands,
     walk,
 )
-from atc_py.plan.uses import uses
 
 ARENA_ALIGNMENT, WEIGHT_ALIGNMENT = 512, 64
 """Bytes to which buffers of these spaces are aligned."""
@@ -46,43 +47,29 @@ Finding = tuple[str, str]
 
 
 class Evidence:
-    """A plan with its offsets and sizes, as the laws see it. The flow is computed when the first law asks for it."""
+    """A plan with its offsets and sizes, as the laws see it."""
 
     def __init__(self, plan: Plan, offsets: Sequence[int], sizes: Sequence[int], env: Mapping[str, int]) -> None:
         self.plan, self.offsets, self.sizes, self.env = plan, offsets, sizes, env
-        alive = live(plan, env)
-        self.regions = list(walk(alive.regions))
-        self.tasks = list(alive.tasks())
+        self.alive = live(plan, env)
+        self.regions = list(walk(self.alive.regions))
+        self.tasks = list(self.alive.tasks())
         self.layout = Layout(plan, offsets, sizes, env)
-        self.flow = Flow(alive, self.layout)
-        self._run = False
-
-    def extent(self, operand: Operand) -> Extent:
-        """The operand's bytes."""
-        return self.flow.extent(operand)
-
-    def found(self, law: str) -> list[Finding]:
-        """What the run over shadow memory has found against a law."""
-        if not self._run:
-            self._run = True
-            self.flow.run()
-        return self.flow.findings.get(law, [])
+        self.roots = roots_of(plan, self.layout)
+        self.accesses = Accesses(self.regions)
 
     @cached_property
-    def operands(self) -> list[tuple[Task | Region, Operand]]:
-        """All operands with the task or region that has them."""
-        found: list[tuple[Task | Region, Operand]] = [(t, o) for t in self.tasks for o in t.operands()]
-        return found + [(r, o) for r in self.regions for o in own_operands(r)]
+    def placements(self) -> Sequence[Placement]:
+        """All placements with their bytes; their buffers must exist."""
+        self.accesses.locate(self.layout, self.roots)
+        return self.accesses.placements
 
     @cached_property
-    def placed(self) -> list[tuple[Task | Region, Operand, Extent]]:
-        """The same with their bytes; the operands' buffers must exist."""
-        return [(actor, o, self.flow.extent(o)) for actor, o in self.operands]
-
-
-def show(actor: Task | Region) -> str:
-    """A task or region as people write it."""
-    return show_task(actor) if isinstance(actor, Task) else show_region(actor)
+    def findings(self) -> Mapping[str, list[Finding]]:
+        """What the run over shadow memory has found, by the law's name."""
+        flow = Flow(self.alive, self.layout, self.accesses, self.roots)
+        flow.run()
+        return flow.findings
 
 
 # -- the tables ------------------------------------------------------------------------------------------------
@@ -90,16 +77,15 @@ def show(actor: Task | Region) -> str:
 
 def _tables(e: Evidence) -> Iterator[Finding]:
     buffers, constants = len(e.plan.buffers), len(e.plan.constants)
-    if not len(e.offsets) == len(e.sizes) == buffers:
-        yield "plan", f"{buffers} buffers, but {len(e.offsets)} offsets and {len(e.sizes)} sizes"
     for k, b in enumerate(e.plan.buffers):
         if b.id != k:
             yield f"buffer {k}", f"is numbered {b.id}"
-        if b.space is Space.WEIGHTS and not 0 <= b.index < constants:
-            yield f"buffer {k}", f"holds constant {b.index}, but there are {constants}"
-    for actor, operand in e.operands:
-        if not 0 <= operand.buffer < buffers:
-            yield show(actor), f"{show_value(operand.value)} lies in buffer {operand.buffer} of {buffers}"
+    for b in e.layout.buffers[Space.WEIGHTS]:
+        if not 0 <= b.index < constants:
+            yield f"buffer {b.id}", f"holds constant {b.index}, but there are {constants}"
+    lost = {p for p in e.accesses.placements if not 0 <= p.operand.buffer < buffers}
+    for actor, operand, _ in e.accesses.uses(lost):
+        yield show(actor), f"{show_value(operand.value)} lies in buffer {operand.buffer} of {buffers}"
     for kind, ports in (("input", e.plan.inputs), ("output", e.plan.outputs)):
         for port in ports:
             if not 0 <= port.buffer < buffers:
@@ -120,7 +106,7 @@ def _order(e: Evidence) -> Iterator[Finding]:
 
 
 def _accesses(e: Evidence) -> Iterator[Finding]:
-    for task in e.tasks:
+    for task in [row.task for row in e.accesses.rows() if not row.plain or row.task.host_values]:
         for i, o in enumerate(task.inputs):
             if o is not None and o.access is Access.WRITE:
                 yield show_task(task), f"input {i} ({show_value(o.value)}) is written, not read"
@@ -134,56 +120,65 @@ def _accesses(e: Evidence) -> Iterator[Finding]:
 
 
 def _layouts(e: Evidence) -> Iterator[Finding]:
-    first: dict[int, tuple[Task | Region, Operand]] = {}
-    for actor, o in e.operands:
-        if isinstance(actor, Task) and o is actor.workspace:
-            continue
-        other, known = first.setdefault(o.value, (actor, o))
-        if known is o or (known.type is o.type and known.strides == o.strides):
-            continue
-        same = known.type == o.type and e.extent(known).strides == e.extent(o).strides
-        if not same:
-            yield show(actor), f"takes {show_value(o.value)} as {_as(o)}, {show(other)} as {_as(known)}"
+    first: dict[int, Placement] = {}
+    odd = {p for p in e.placements if not (p.scratch or _alike(first.setdefault(p.operand.value, p), p))}
+    for actor, o, _ in e.accesses.uses(odd):
+        known = first[o.value]
+        yield show(actor), f"takes {show_value(o.value)} as {_as(o)}, {show(known.actor)} as {_as(known.operand)}"
     yield from _view_layouts(e, first)
     for port in (*e.plan.inputs, *e.plan.outputs):
-        for value in dict.fromkeys((port.value, e.flow.roots.get(port.value, (port.value, 0))[0])):
+        for value in dict.fromkeys((port.value, e.roots.get(port.value, (port.value, 0))[0])):
             if value not in first:
                 continue
-            actor, o = first[value]
-            if e.extent(o).strides is not None or (value == port.value and o.type != port.type):
+            p = first[value]
+            if p.extent.strides is not None or (value == port.value and p.operand.type != port.type):
                 whole = _as(Operand(value, Access.READ, port.buffer, port.type))
-                yield show(actor), f"takes {show_value(value)} as {_as(o)}, but port '{port.name}' is {whole}"
+                cause = f"takes {show_value(value)} as {_as(p.operand)}, but port '{port.name}' is {whole}"
+                yield show(p.actor), cause
 
 
-def _view_layouts(e: Evidence, first: Mapping[int, tuple[Task | Region, Operand]]) -> Iterator[Finding]:
+def _alike(one: Placement, other: Placement) -> bool:
+    """Whether two placements have the same type and strides."""
+    if one is other:
+        return True
+    a, b = one.operand.type, other.operand.type
+    return (a is b or a == b) and one.extent.strides == other.extent.strides
+
+
+def _view_layouts(e: Evidence, first: Mapping[int, Placement]) -> Iterator[Finding]:
     """Operands of views have the strides that are said of the view, and only C-ordered values have C-ordered views.
 
     A scalar constant that is repeated (strides of 0) may be seen in any shape.
     """
+    strided = {value for value, p in first.items() if p.extent.strides is not None and not _repeated(e, p)}
     views = {a.value: a for a in e.plan.aliases}
-    strided: dict[int, bool] = {}
-    for value, (_, o) in first.items():
-        x = e.extent(o)
-        scalar = e.layout.spaces[x.area] is Space.WEIGHTS and not any(x.strides or (1,))
-        strided[value] = x.strides is not None and not scalar
     named = {p.value: f"port '{p.name}'" for p in (*e.plan.inputs, *e.plan.outputs)}
+
+    def reshaped(a: Alias) -> bool:
+        below = views.get(a.source)
+        return a.strides is None and (below.strides is not None if below else a.source in strided)
+
+    wrong = any(map(reshaped, e.plan.aliases))
     for a in e.plan.aliases:
         use = first.get(a.value)
         if use is None and a.value not in named:
             continue
-        who = named.get(a.value, "") if use is None else show(use[0])
-        if use is not None and (strided[a.value] or a.strides):
-            o = use[1]
-            meant = replace(o, strides=a.strides)
-            if e.extent(o).strides != e.layout.extent(meant).strides:
-                yield who, f"takes the view {show_value(a.value)} as {_as(o)}, not {_as(meant)}"
-        link: Alias | None = a
+        who = named.get(a.value, "") if use is None else show(use.actor)
+        if use is not None and (a.value in strided or a.strides):
+            meant = replace(use.operand, strides=a.strides)
+            if use.extent.strides != e.layout.extent(meant).strides:
+                yield who, f"takes the view {show_value(a.value)} as {_as(use.operand)}, not {_as(meant)}"
+        link: Alias | None = a if wrong else None
         while link is not None and link.strides is None:
             below = views.get(link.source)
-            if below.strides is not None if below else strided.get(link.source, False):
+            if reshaped(link):
                 cause = f"{show_value(link.value)} is a C-ordered view of {show_value(link.source)}, which has strides"
                 yield who, cause
             link = below
+
+
+def _repeated(e: Evidence, p: Placement) -> bool:
+    return e.layout.spaces[p.area] is Space.WEIGHTS and not any(p.extent.strides or (1,))
 
 
 def _as(o: Operand) -> str:
@@ -213,55 +208,67 @@ def _aliases(e: Evidence) -> Iterator[Finding]:
 
 
 def _bounds(e: Evidence) -> Iterator[Finding]:
-    for actor, o, x in e.placed:
-        buffer = e.plan.buffers[o.buffer]
+    for actor, o, p in e.accesses.uses({p for p in e.placements if not _inside(e, p)}):
+        buffer, x = e.plan.buffers[o.buffer], p.extent
+        value = show_value(o.value)
         if x.unit:
-            if x.form.host and buffer.space not in (Space.HOST, Space.INPUT, Space.DYNAMIC):
-                cause = f"{show_value(o.value)} has no bytes, but lies in {buffer.space.value}; it needs a host slot"
-                yield show(actor), cause
+            yield show(actor), f"{value} has no bytes, but lies in {buffer.space.value}; it needs a host slot"
             continue
         if x.late:
-            if o.access is not Access.READ and buffer.space is not Space.DYNAMIC:
-                cause = f"the size of {show_value(o.value)} is known only at run time: it cannot lie in "
-                yield show(actor), cause + e.layout.names[x.area]
+            if o.access is not Access.READ:
+                cause = f"the size of {value} is known only at run time: it cannot lie in {e.layout.names[x.area]}"
+                yield show(actor), cause
             continue
-        start = e.offsets[o.buffer]
-        end = start + max(e.sizes[o.buffer], 0)
+        start, end = e.offsets[o.buffer], e.offsets[o.buffer] + max(e.sizes[o.buffer], 0)
         if x.runs and (x.low < start or x.high > end):
-            yield (
-                show(actor),
-                f"{show_value(o.value)} takes {e.layout.where(x.area, (x.low, x.high))}, but buffer {o.buffer} is "
-                f"[{start}, {end})",
-            )
+            where = e.layout.where(x.area, (x.low, x.high))
+            yield show(actor), f"{value} takes {where}, but buffer {o.buffer} is [{start}, {end})"
         if x.scattered:
-            yield show(actor), f"{show_value(o.value)} lies in more than {MAX_RUNS} separate pieces"
+            yield show(actor), f"{value} lies in more than {MAX_RUNS} separate pieces"
         if x.repeats and o.access is not Access.READ:
-            yield show(actor), f"elements of {show_value(o.value)} share bytes, but are written"
+            yield show(actor), f"elements of {value} share bytes, but are written"
     yield from _buffer_bounds(e)
     yield from _port_bounds(e)
 
 
+def _inside(e: Evidence, p: Placement) -> bool:
+    """Whether the bytes are in their buffer, and what is written has a known number of them, each for one element."""
+    x = p.extent
+    if x.unit:
+        return not x.form.host or e.layout.spaces[x.area] in (Space.HOST, Space.INPUT, Space.DYNAMIC)
+    if p.written and (x.late or x.repeats):
+        return False
+    start, size = e.offsets[p.operand.buffer], e.sizes[p.operand.buffer]
+    return not x.scattered and (not x.runs or (start <= x.low and x.high <= start + size))
+
+
 def _buffer_bounds(e: Evidence) -> Iterator[Finding]:
-    for b, offset, size in zip(e.plan.buffers, e.offsets, e.sizes):
-        if b.space is Space.DYNAMIC:
-            continue
-        if offset < 0 or (b.space in (Space.INPUT, Space.OUTPUT) and offset):
-            yield f"buffer {b.id}", f"has the offset {offset} in {b.space.value}"
-        if b.space is Space.HOST and size != 1:
-            yield f"buffer {b.id}", f"a host slot has the size {size}, not 1"
-        if b.space is Space.ARENA and e.plan.arena is not None and e.plan.static and offset + size > e.plan.arena:
-            cause = f"takes [{offset}, {offset + size}), but the arena has {e.plan.arena} bytes"
-            yield f"buffer {b.id}", cause
-    in_area: dict[int, list[tuple[int, int, int]]] = {}
-    for b in e.plan.buffers:
-        if b.space in (Space.WEIGHTS, Space.VARIABLE, Space.HOST) and e.sizes[b.id] > 0:
-            start = e.offsets[b.id]
-            in_area.setdefault(e.layout.area_of[b.id], []).append((start, start + e.sizes[b.id], b.id))
-    for area, spans in in_area.items():
-        spans.sort()
-        for (_, end, one), (start, _, other) in pairwise(spans):
-            if start < end:
-                yield f"buffer {other}", f"begins at {e.layout.names[area]} +{start}, inside of buffer {one}"
+    offsets, sizes, members = e.offsets, e.sizes, e.layout.buffers
+    for space in Space:
+        port = space in (Space.INPUT, Space.OUTPUT)
+        for b in [b for b in members[space] if offsets[b.id] < 0 or (port and offsets[b.id])]:
+            if space is not Space.DYNAMIC:
+                yield f"buffer {b.id}", f"has the offset {offsets[b.id]} in {space.value}"
+    for b in members[Space.HOST]:
+        if sizes[b.id] != 1:
+            yield f"buffer {b.id}", f"a host slot has the size {sizes[b.id]}, not 1"
+    limit = e.plan.arena
+    for b in members[Space.ARENA] if e.plan.static else ():
+        start, end = offsets[b.id], offsets[b.id] + sizes[b.id]
+        if limit is not None and end > limit:
+            yield f"buffer {b.id}", f"takes [{start}, {end}), but the arena has {limit} bytes"
+    for space in (Space.WEIGHTS, Space.VARIABLE, Space.HOST):
+        yield from _disjoint(e, [b.id for b in members[space] if sizes[b.id] > 0])
+
+
+def _disjoint(e: Evidence, buffers: Sequence[int]) -> Iterator[Finding]:
+    """Buffers of one area that is not shared: none begins inside of another."""
+    offsets, sizes = e.offsets, e.sizes
+    rising = sorted(zip([offsets[k] for k in buffers], [sizes[k] for k in buffers], buffers))
+    for (start, size, one), (next_start, _, other) in pairwise(rising):
+        if next_start < start + size:
+            where = f"{e.layout.names[e.layout.area_of[other]]} +{next_start}"
+            yield f"buffer {other}", f"begins at {where}, inside of buffer {one}"
 
 
 def _port_bounds(e: Evidence) -> Iterator[Finding]:
@@ -281,56 +288,45 @@ def _port_bounds(e: Evidence) -> Iterator[Finding]:
 
 
 def _alignment(e: Evidence) -> Iterator[Finding]:
-    for b, offset in zip(e.plan.buffers, e.offsets):
-        step = {Space.ARENA: ARENA_ALIGNMENT, Space.WEIGHTS: WEIGHT_ALIGNMENT}.get(b.space, 1)
-        if offset % step:
-            yield f"buffer {b.id}", f"lies at {b.space.value} +{offset}, which is no multiple of {step}"
-    for actor, o, x in e.placed:
-        if x.unit or x.late or not x.form.itemsize:
-            continue
-        if x.first % x.form.itemsize or any(s % x.form.itemsize for s in x.strides or ()):
-            where = f"{e.layout.names[x.area]} +{x.first}"
-            yield show(actor), f"{show_value(o.value)} at {where} is not aligned to its elements of {x.form.itemsize}"
+    for space, step in ((Space.ARENA, ARENA_ALIGNMENT), (Space.WEIGHTS, WEIGHT_ALIGNMENT)):
+        for b in e.layout.buffers[space]:
+            if e.offsets[b.id] % step:
+                yield f"buffer {b.id}", f"lies at {space.value} +{e.offsets[b.id]}, which is no multiple of {step}"
+    for actor, o, p in e.accesses.uses({p for p in e.placements if not _aligned(p.extent)}):
+        where, itemsize = f"{e.layout.names[p.area]} +{p.extent.first}", p.extent.form.itemsize
+        yield show(actor), f"{show_value(o.value)} at {where} is not aligned to its elements of {itemsize}"
+
+
+def _aligned(x: Extent) -> bool:
+    step = x.form.itemsize
+    if x.unit or x.late or not step:
+        return True
+    return not x.first % step and (x.strides is None or not any(s % step for s in x.strides))
 
 
 def _lifetimes(e: Evidence) -> Iterator[Finding]:
-    for actor, operand, position, loops in uses(e.plan):
-        b = e.plan.buffers[operand.buffer]
-        if b.space is not Space.ARENA or b.first < 0:
-            continue
-        end = max((last for first, last in loops if b.first < first), default=position)
-        if not b.first <= position <= max(position, end) <= b.last:
-            until = f" and is needed until {end}, where a loop ends" if end > position else ""
-            yield (
-                show(actor),
-                f"uses buffer {b.id} at position {position}{until}, but the buffer is kept from {b.first} to {b.last}",
-            )
+    yield from lifetimes(e.plan)
 
 
 def _weights(e: Evidence) -> Iterator[Finding]:
-    for b in e.plan.buffers:
-        if b.space is not Space.WEIGHTS:
-            continue
+    weights = e.plan.weights_nbytes
+    for b in e.layout.buffers[Space.WEIGHTS]:
         constant = e.plan.constants[b.index]
-        size, end = e.sizes[b.id], e.offsets[b.id] + e.sizes[b.id]
+        start, size = e.offsets[b.id], e.sizes[b.id]
         nbytes = _constant_nbytes(constant)
         if size != nbytes:
             yield f"buffer {b.id}", f"has {size} bytes, but constant {b.index} takes {nbytes}"
         mapped = isinstance(constant, Blob) and constant.dtype.bits >= 8
-        if mapped and end > e.plan.weights_nbytes:
-            yield f"buffer {b.id}", f"ends at {end}, but the file holds {e.plan.weights_nbytes} bytes of weights"
-        if not mapped and size and e.offsets[b.id] < e.plan.weights_nbytes:
-            yield f"buffer {b.id}", f"is made at bind, but lies at {e.offsets[b.id]}, among the file's bytes"
+        if mapped and start + size > weights:
+            yield f"buffer {b.id}", f"ends at {start + size}, but the file holds {weights} bytes of weights"
+        if not mapped and size and start < weights:
+            yield f"buffer {b.id}", f"is made at bind, but lies at {start}, among the file's bytes"
 
 
 def _constant_nbytes(constant: Constant) -> int | None:
     """Bytes in the weights space: of a Splat one element, of types below eight bits one byte an element."""
-    if isinstance(constant, Splat):
-        return constant.dtype.itemsize
-    nbytes = constant.dtype.itemsize
-    for d in constant.shape:
-        nbytes *= d
-    return nbytes
+    itemsize = constant.dtype.itemsize
+    return itemsize if isinstance(constant, Splat) else prod(constant.shape) * itemsize
 
 
 # -- streams and symbols ---------------------------------------------------------------------------------------
@@ -375,7 +371,7 @@ def _control(e: Evidence) -> Iterator[Finding]:
 
 
 def _flow(law: str) -> Callable[[Evidence], Iterator[Finding]]:
-    return lambda e: iter(e.found(law))
+    return lambda e: iter(e.findings.get(law, ()))
 
 
 @dataclass(frozen=True)

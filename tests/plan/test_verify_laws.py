@@ -199,12 +199,12 @@ def test_a_template_is_verified_under_given_values() -> None:
 
 @pytest.mark.slow
 def test_it_is_fast() -> None:
-    """Some 25 µs a task; the limit leaves room for a busy machine."""
+    """Some 10 µs a task; the limit leaves room for a busy machine."""
     plan = long_plan(2000)
     binding = bind(plan)
     seconds = []
     for _ in range(4):
-        start = time.perf_counter()
+        start = time.process_time()
         verify(plan, binding.offsets, binding.sizes, binding.env)
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) / 2000 < 200e-6
+        seconds.append(time.process_time() - start)
+    assert min(seconds) / 2000 < 60e-6
