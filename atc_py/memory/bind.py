@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from atc_py.errors import Problems, error
 from atc_py.ir.dims import Size, UnboundSymbol, compile_sizes, symbols_of
 from atc_py.memory.allocate import ALIGNMENT, plan_memory
-from atc_py.memory.conflicts import clique_bound, plan_memory_conflicts
+from atc_py.memory.conflicts import clique_bound, plan_relation
 from atc_py.memory.problem import Assignment, Block, Effort, lower_bound
 from atc_py.plan.happens import conflicts
 from atc_py.plan.live import dead_buffers, unmet
@@ -50,12 +50,17 @@ def arena_blocks(buffers: tuple[Buffer, ...], sizes: tuple[int, ...]) -> tuple[l
 
     Raises `AtcError` E30003 for a buffer whose size is negative or whose last use comes before its first.
     """
-    members = [i for i, b in enumerate(buffers) if b.space is Space.ARENA]
-    for i in members:
-        if sizes[i] < -1 or buffers[i].last < buffers[i].first:
-            cause = f"has {sizes[i]} bytes from position {buffers[i].first} to {buffers[i].last}"
+    members: list[int] = []
+    blocks: list[Block] = []
+    for i, b in enumerate(buffers):
+        if b.space is not Space.ARENA:
+            continue
+        if sizes[i] < -1 or b.last < b.first:
+            cause = f"has {sizes[i]} bytes from position {b.first} to {b.last}"
             raise error("E30003", f"buffer {i}", cause, "the plan is damaged, or the shapes are not possible")
-    return members, [Block(buffers[i].first, buffers[i].last + 1, aligned(sizes[i])) for i in members]
+        members.append(i)
+        blocks.append(Block(b.first, b.last + 1, aligned(sizes[i])))
+    return members, blocks
 
 
 def buffer_sizes(plan: Plan, env: Mapping[str, int]) -> tuple[int, ...]:
@@ -64,13 +69,24 @@ def buffer_sizes(plan: Plan, env: Mapping[str, int]) -> tuple[int, ...]:
     Raises `AtcError` E30002 when a symbol has no value, E30003 when a size divides by 0.
     """
     unused = dead_buffers(plan, env)
-    sizes: list[Size] = [0 if b.id in unused else -1 if is_late(b.nbytes, plan) else b.nbytes for b in plan.buffers]
+    sizes: list[int] = [-1] * len(plan.buffers)
+    open_: list[int] = []  # those that the symbols say
+    for i, b in enumerate(plan.buffers):
+        if b.id in unused:
+            sizes[i] = 0
+        elif isinstance(b.nbytes, int):
+            sizes[i] = b.nbytes
+        elif not is_late(b.nbytes, plan):
+            open_.append(i)
     try:
-        return tuple(compile_sizes(sizes)(env))
+        evaluated = compile_sizes([plan.buffers[i].nbytes for i in open_])(env)
     except UnboundSymbol as e:
         raise error("E30002", e.name, "this dim has no value", "give the shapes of all inputs") from None
     except ZeroDivisionError:
         raise error("E30003", "plan", "with these shapes a size divides by 0", "use other shapes") from None
+    for i, size in zip(open_, evaluated, strict=True):
+        sizes[i] = size
+    return tuple(sizes)
 
 
 def _check_requirements(plan: Plan, env: Mapping[str, int]) -> None:
@@ -87,10 +103,11 @@ def _check_requirements(plan: Plan, env: Mapping[str, int]) -> None:
     problems.raise_any()
 
 
-def bind(plan: Plan, env: Mapping[str, int] | None = None, *, effort: Effort = "fast") -> Binding:
+def bind(plan: Plan, env: Mapping[str, int] | None = None, *, effort: Effort = "fast", least: int = 0) -> Binding:
     """Evaluate the plan's sizes under `env` and place the arena's buffers.
 
-    A plan whose offsets were planned at conversion keeps them; others are planned with `effort`. Raises `AtcError`
+    A plan whose offsets were planned at conversion keeps them; others are planned with `effort`. `least` is a lower
+    bound of the arena, when the caller knows one; then none is looked for in what streams order. Raises `AtcError`
     E30002 when a symbol has no value, E30030 when the shapes do not meet the plan's requirements, E30003 when they
     need too much memory.
     """
@@ -101,22 +118,22 @@ def bind(plan: Plan, env: Mapping[str, int] | None = None, *, effort: Effort = "
     _check_requirements(plan, env)
     sizes = buffer_sizes(plan, env)
     members, blocks = arena_blocks(plan.buffers, sizes)
-    bound = lower_bound(blocks)
+    bound = max(lower_bound(blocks), least)
     offsets = [b.offset if b.offset is not None else -1 for b in plan.buffers]
     placed = all(offsets[i] >= 0 for i in members)
     peak = max((offsets[i] + aligned(sizes[i]) for i in members), default=0) if placed else -1
     # Pairs of streams say nothing new where the places already reach the bound, or all blocks are live at one position.
-    told = plan.streams <= 1 or (placed and peak <= bound) or sum(b.size for b in blocks) == bound
+    told = plan.streams <= 1 or (placed and (peak <= bound or least > 0)) or sum([b.size for b in blocks]) == bound
     others = [] if told else conflicts(plan)[1]
-    if others:  # what is beside each other on two streams is live together
+    if not placed and bound <= ARENA_LIMIT:
+        planned = plan_arena(blocks, others, bound, effort)
+        bound, peak = max(bound, planned.lower_bound), planned.peak
+        for i, offset in zip(members, planned.offsets, strict=True):
+            offsets[i] = offset
+    elif others:  # what is beside each other on two streams is live together
         bound = max(bound, clique_bound([b.size for b in blocks], others))
     if bound > ARENA_LIMIT:
         raise error("E30003", "arena", f"these shapes need at least {bound} bytes of memory", "use smaller shapes")
-    if not placed:
-        planned = plan_arena(blocks, others, bound, effort)
-        peak = planned.peak
-        for i, offset in zip(members, planned.offsets, strict=True):
-            offsets[i] = offset
     return Binding(env, sizes, tuple(offsets), peak, bound)
 
 
@@ -128,4 +145,4 @@ def plan_arena(blocks: Sequence[Block], others: Sequence[Sequence[int]], bound: 
     if not others:
         return plan_memory(blocks, alignment=ALIGNMENT, effort=effort)
     sizes = [b.size for b in blocks]
-    return plan_memory_conflicts(sizes, others, alignment=ALIGNMENT, effort=effort, bound=bound)
+    return plan_relation(sizes, others, alignment=ALIGNMENT, effort=effort, bound=bound)

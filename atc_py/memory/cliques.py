@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress, count
 
 from atc_py.memory.problem import Budget
 
@@ -29,20 +30,37 @@ def graph_of(sizes: Sequence[int], conflicts: Sequence[Sequence[int]]) -> Graph:
     """The graph of the blocks that have a size."""
     order = sorted((i for i, s in enumerate(sizes) if s), key=lambda i: (-sizes[i], i))
     number = {i: k for k, i in enumerate(order)}
-    near = [_bits([number[j] for j in conflicts[i] if j in number], len(order)) for i in order]
+    near = [bits_of([number[j] for j in conflicts[i] if j in number], len(order)) for i in order]
     return Graph(order, [sizes[i] for i in order], near)
 
 
-def _bits(numbers: Sequence[int], count: int) -> int:
-    """The set of these numbers, all below `count`: made as text in one go, for each `|=` would copy all the bits."""
+def bits_of(numbers: Sequence[int], count: int) -> int:
+    """The set of these numbers, all below `count`.
+
+    Of many numbers it is made as text in one go, for each `|=` copies all the bits.
+    """
+    if len(numbers) * 32 < count:
+        bits = 0
+        for k in numbers:
+            bits |= 1 << k
+        return bits
     digits = bytearray(b"0") * (count + 1)
     for k in numbers:
         digits[count - k] = 49  # "1"
     return int(digits, 2)
 
 
+_TRUTH = bytes.maketrans(b"01", b"\0\1")
+
+
 def members(bits: int) -> Iterator[int]:
     """The numbers in a set, in order."""
+    if bits.bit_count() << 4 < bits.bit_length():
+        return _few(bits)
+    return compress(count(), bin(bits)[:1:-1].encode().translate(_TRUTH))
+
+
+def _few(bits: int) -> Iterator[int]:
     while bits:
         low = bits & -bits
         yield low.bit_length() - 1
@@ -59,35 +77,50 @@ def ride(graph: Graph, budget: Budget) -> tuple[int, list[tuple[int, int]]]:
         for i in reversed(list(members(alive))):
             near = graph.near[i] & alive
             others = alive & ~near & ((1 << i) - 1)  # no smaller than i
-            for j in members(others):
+            for j in members(near) if others else ():
                 budget.used += 1
-                if not near & ~graph.near[j]:
-                    rides.append((i, j))
-                    alive ^= 1 << i
-                    changed = True
+                others &= graph.near[j]
+                if not others:
                     break
+            if others:
+                rides.append((i, (others & -others).bit_length() - 1))
+                alive ^= 1 << i
+                changed = True
     return alive, rides
 
 
 def peel_graph(graph: Graph, alive: int, capacity: int) -> tuple[int, list[int]]:
     """The set of blocks to place first, and the others in the order in which they then fit (see `reduce`)."""
+    size = graph.size
+    near = {i: list(members(graph.near[i] & alive)) for i in members(alive)}
+    nbytes = {i: sum([size[j] for j in others]) for i, others in near.items()}
+    holes = {i: len(others) + 1 for i, others in near.items()}
     peeled: list[int] = []
     changed = True
     while changed:
         changed = False
         for i in members(alive):
-            near = list(members(graph.near[i] & alive))
-            if sum(graph.size[j] for j in near) + (len(near) + 1) * (graph.size[i] - 1) < capacity:
+            if nbytes[i] + holes[i] * (size[i] - 1) < capacity:
                 alive ^= 1 << i
                 peeled.append(i)
                 changed = True
+                for j in near[i]:
+                    nbytes[j] -= size[i]
+                    holes[j] -= 1
     return alive, peeled[::-1]
 
 
-def cliques(graph: Graph, alive: int) -> list[list[int]]:
-    """Cliques in which each conflict of the set `alive` is found, and each of its blocks; large blocks attract."""
+def cliques(graph: Graph, alive: int, known: Sequence[int] = ()) -> list[list[int]]:
+    """Cliques in which each conflict of the set `alive` is found, and each of its blocks; large blocks attract.
+
+    `known` are cliques that are among them, as sets.
+    """
     open_ = [near & alive for near in graph.near]
     found: list[list[int]] = []
+    for clique in known:
+        found.append(list(members(clique & alive)))
+        for j in found[-1]:
+            open_[j] &= ~clique
     for i in members(alive):
         if not graph.near[i] & alive:
             found.append([i])

@@ -15,41 +15,53 @@
         bound: int = 0,                        # a lower bound that the caller knows: the most bytes live at once
     ) -> Assignment                            # offsets, peak, lower_bound, optimal, steps
 
-Greedy orders, local search and exact search take turns as in `allocate`, the exact search over cliques in place of
-sections of time (`cliques`). Elsewhere the problem is called the colouring of a weighted graph with intervals.
+Greedy orders, exact search and local search take turns as in `allocate`. The bound is the heaviest antichain
+(`chains`), for which blocks should come in the order in which they begin; the exact search is over cliques in place of
+sections of time (`packing`), first for stacks of blocks (`stacks`). Elsewhere the problem is called the colouring of a
+weighted graph with intervals.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from atc_py.memory.cliques import Graph, cliques, graph_of, heaviest_clique, members, peel_graph, ride
+from atc_py.memory.cliques import bits_of, heaviest_clique
+from atc_py.memory.eject import eject
+from atc_py.memory.packing import Packing
 from atc_py.memory.problem import Assignment, Budget, Effort
-from atc_py.memory.search import search
-from atc_py.memory.squeaky import Conflicts, first_fit, squeak
+from atc_py.memory.squeaky import Conflicts, first_fit
+from atc_py.memory.stacks import Stacks, stacked, unstacked
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Steps of the bound by cliques, of the exact search and of the local search."""
+    """Steps of the heaviest clique where it is no antichain, of an exact search and of the local search.
+
+    A plan is good enough one part in `near` above the target (0: only at it).
+    """
 
     clique: int = 0
     search: int = 0
-    squeak: int = 0
+    eject: int = 0
+    near: int = 0
 
 
 LIMITS: dict[str, Limits] = {
     "fast": Limits(),
-    "default": Limits(clique=200_000, search=1_000_000, squeak=1_500_000),
-    "max": Limits(clique=4_000_000, search=20_000_000, squeak=30_000_000),
+    "default": Limits(clique=200_000, search=1_000_000, eject=2_000_000, near=50),
+    "max": Limits(clique=4_000_000, search=20_000_000, eject=20_000_000),
 }
 
 PAIRS = 400_000
 """Above this many conflicts there are greedy orders only."""
 
-CLIQUES = 64
-"""From how many blocks a clique is grown for the lower bound, the ones with most conflicting bytes first."""
+MOST = 8192
+"""Above this many blocks too, and no bound but the one that the caller knows: sets of blocks take bits squared."""
+
+FEW = 128
+"""Up to so many blocks the exact search looks at them as they are before it looks at stacks."""
 
 
 def plan_memory_conflicts(
@@ -66,12 +78,24 @@ def plan_memory_conflicts(
     Raises `ValueError` for a negative size, an alignment below 1, or a relation that is not symmetric.
     """
     _check(sizes, conflicts, alignment)
+    return plan_relation(sizes, conflicts, alignment=alignment, capacity=capacity, effort=effort, bound=bound)
+
+
+def plan_relation(
+    sizes: Sequence[int],
+    conflicts: Conflicts,
+    *,
+    alignment: int = 1,
+    capacity: int | None = None,
+    effort: Effort = "default",
+    bound: int = 0,
+) -> Assignment:
+    """`plan_memory_conflicts` of what is known to be right: sizes of at least 0, a relation that is symmetric."""
     rounded = [-(-s // alignment) for s in sizes]
-    least = max(-(-bound // alignment), clique_bound(rounded, conflicts))
     wanted = 0 if capacity is None else capacity // alignment
-    task = _Task(rounded, conflicts, least, wanted)
+    task = _Task(rounded, conflicts, max(-(-bound // alignment), *rounded, 0), wanted)
     task.greedy()
-    if sum(map(len, conflicts)) <= 2 * PAIRS:
+    if len(sizes) <= MOST and sum(map(len, conflicts)) <= 2 * PAIRS:
         task.improve(LIMITS[effort])
     offsets = tuple(o * alignment for o in task.best)
     optimal = task.peak <= max(task.bound, task.proved)
@@ -83,17 +107,29 @@ class _Task:
 
     def __init__(self, sizes: list[int], conflicts: Conflicts, bound: int, wanted: int) -> None:
         self.sizes, self.conflicts, self.bound, self.wanted = sizes, conflicts, bound, wanted
-        self.proved, self.steps = 0, Budget()
+        self.proved, self.near, self.steps = 0, 0, Budget()
         self.best: list[int] = []
         self.peak = -1
-        self.orders = list(_orders(sizes, conflicts))
-        self.graph, self.alive = Graph([], [], []), 0
-        self.rides: list[tuple[int, int]] = []
 
     @property
     def target(self) -> int:
         """A peak at which the work is done."""
         return max(self.bound, self.proved, self.wanted)
+
+    @property
+    def enough(self) -> int:
+        """A peak at which no more is tried than has been."""
+        return self.target + (self.target // self.near if self.near else 0)
+
+    @cached_property
+    def blocks(self) -> Stacks:
+        """The blocks with what they hand on to each other: made when a bound or a search asks for it."""
+        return _relation(self.sizes, self.conflicts, self.steps)
+
+    @cached_property
+    def plain(self) -> Packing:
+        """The blocks as they are, made ready for the exact search."""
+        return Packing(self.blocks, self.sizes, self.steps)
 
     def _better(self, offsets: list[int]) -> None:
         peak = max((o + s for o, s in zip(offsets, self.sizes, strict=True)), default=0)
@@ -101,93 +137,90 @@ class _Task:
             self.best, self.peak = offsets, peak
 
     def greedy(self) -> None:
-        """First fit in each of the orders, until one meets the target."""
-        for order in self.orders:
-            self._better(first_fit(self.sizes, self.conflicts, order, self.steps)[0])
+        """First fit in each of the orders, until one meets the target; cliques only raise a bound that is missed."""
+        for k, order in enumerate(_orders(self.sizes, self.conflicts)):
+            self._better(first_fit(self.sizes, self.conflicts, order, self.steps, self.peak if k else None)[0])
+            if not k and self.peak > self.target and len(self.sizes) <= MOST:
+                self.bound = max(self.bound, self.blocks.weight)
             if self.peak <= self.target:
                 return
 
     def improve(self, limits: Limits) -> None:
-        """Better bound, exact search at it, local search from each order, exact search between bound and peak."""
+        """Exact search over stacks and over the blocks as they are, with local search in between."""
         if not limits.search or self.peak <= self.target:
             return
-        self.graph = graph_of(self.sizes, self.conflicts)
-        self.alive, self.rides = ride(self.graph, self.steps)
-        counted = Budget(limits.clique)
-        self.bound = heaviest_clique(self.graph, self.alive, self.bound, counted)
-        self.steps.used += counted.used
-        sure = self._prove(limits.search // 2)
-        for order in self.orders:
-            if self.peak > self.target:
-                budget = Budget(limits.squeak // len(self.orders))
-                self._better(squeak(self.sizes, self.conflicts, order, self.target, budget)[0])
-                self.steps.used += budget.used
-        low = self.target if sure else self.target + 1
+        self.near = limits.near
+        if not self.blocks.chains.proved():  # no order, then
+            budget = Budget(limits.clique)
+            self.bound = heaviest_clique(self.plain.graph, self.plain.alive, self.bound, budget)
+            self.steps.used += budget.used
+        few = len(self.sizes) <= FEW
+        if few:
+            self._search(self.plain, limits.search)
+        if self.peak > self.target:
+            capacity = self.enough if self.peak > self.enough else self.target
+            stacks = stacked(self.sizes, self.blocks.near, capacity, self.steps)
+            if stacks is not None:
+                self._search(Packing(stacks, self.sizes, self.steps), limits.search)
+        self._eject(limits.eject)
+        if self.peak > self.enough and not few:
+            self._search(self.plain, limits.search)
+
+    def _search(self, packing: Packing, limit: int) -> None:
+        """Exact search at the target, then at what is enough, then at half of what is open between that and the peak.
+
+        What the blocks as they are cannot reach is proved impossible; stacks only say where not to look again.
+        """
+        low, left = max(self.target, packing.least), limit // 2
+        while self.peak > low and left > 0:
+            start = self.steps.used
+            found = self._decide(packing, low, left)
+            if found is not False:
+                break
+            low += 1
+            self.proved = low if packing.exact else self.proved
+            left -= self.steps.used - start
+        if self.peak > self.enough > low:
+            self._decide(packing, self.enough, limit // 4)
+        low = max(low, self.enough) + 1
         while self.peak > low:
             capacity = (low + self.peak - 1) // 2
-            if not self._decide(capacity, limits.search // 8):
-                low = capacity + 1
-
-    def _prove(self, limit: int) -> bool:
-        """Search for a plan at the target, and raise that as long as it is proved that there is none; or give up."""
-        while self.peak > self.target:
-            start = self.steps.used
-            found = self._decide(self.target, limit)
-            if found is None:
-                return False
+            found = self._decide(packing, capacity, limit // 8)
             if not found:
-                self.proved = self.target + 1
-            limit -= self.steps.used - start
-        return True
+                low = capacity + 1
+            if found is False and packing.exact:
+                self.proved = low
 
-    def _decide(self, capacity: int, limit: int) -> bool | None:
+    def _eject(self, limit: int) -> None:
+        """Local search at what is enough, then at half of what is open between that and the peak."""
+        low = capacity = self.enough
+        while self.peak > low:
+            budget = Budget(limit)
+            found = eject(self.sizes, self.conflicts, self.best, capacity, budget)
+            self.steps.used += budget.used
+            limit //= 4
+            if found is None:
+                low = capacity + 1
+            else:
+                self._better(found)
+            capacity = (low + self.peak - 1) // 2
+
+    def _decide(self, packing: Packing, capacity: int, limit: int) -> bool | None:
         """Exact search for a plan within `capacity`; None when the steps ran out."""
-        graph, budget = self.graph, Budget(limit)
-        kept, later = peel_graph(graph, self.alive, capacity)
-        nodes = list(members(kept))
-        index = {node: k for k, node in enumerate(nodes)}
-        sections = [[index[node] for node in clique] for clique in cliques(graph, kept)]
-        found, sure = search([graph.size[node] for node in nodes], sections, capacity, budget)
-        self.steps.used += budget.used
-        if found is None:
-            return False if sure else None
-        places = {graph.order[node]: offset for node, offset in zip(nodes, found, strict=True)}
-        self._better(self._completed(places, graph.order, later))
-        return True
-
-    def _completed(self, placed: dict[int, int], order: Sequence[int], later: Sequence[int]) -> list[int]:
-        """A plan of all blocks: those peeled at the lowest free places, then those that ride on others."""
-        offsets = [placed.get(i, 0) for i in range(len(self.sizes))]
-        present = set(placed)
-        for number in later:
-            i = order[number]
-            start = 0
-            for low, high in sorted(
-                (offsets[j], offsets[j] + self.sizes[j]) for j in self.conflicts[i] if j in present
-            ):
-                if low - start >= self.sizes[i]:
-                    break
-                start = max(start, high)
-            offsets[i] = start
-            present.add(i)
-        for number, carrier in reversed(self.rides):
-            offsets[order[number]] = offsets[order[carrier]]
-        return offsets
+        found, sure = packing.decide(capacity, limit)
+        if found is not None:
+            self._better(found)
+        return found is not None if sure else None
 
 
 def clique_bound(sizes: Sequence[int], conflicts: Conflicts) -> int:
-    """The heaviest of some cliques, each grown by the largest block that fits: its blocks lie apart."""
-    graph = graph_of(sizes, conflicts)
-    weight = [s + sum(map(sizes.__getitem__, conflicts[i])) for i, s in zip(graph.order, graph.size, strict=True)]
-    best = 0
-    for i in sorted(range(len(weight)), key=lambda i: (-weight[i], i))[:CLIQUES]:
-        total, common = graph.size[i], graph.near[i]
-        while common:
-            largest = (common & -common).bit_length() - 1
-            total += graph.size[largest]
-            common &= graph.near[largest]
-        best = max(best, total)
-    return best
+    """Bytes that lie apart: of the heaviest clique, if blocks come in the order in which they begin (see `chains`)."""
+    known = _relation(sizes, conflicts, Budget()).weight if len(sizes) <= MOST else 0
+    return max(known, *sizes, 0)
+
+
+def _relation(sizes: Sequence[int], conflicts: Conflicts, steps: Budget) -> Stacks:
+    return unstacked(sizes, [bits_of(others, len(sizes)) for others in conflicts], steps)
 
 
 def _orders(sizes: Sequence[int], conflicts: Conflicts) -> Iterator[list[int]]:

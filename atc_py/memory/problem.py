@@ -13,8 +13,10 @@ Effort says how far a planner goes; every bound is a number of counted steps, so
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal, get_args
 
 Effort = Literal["fast", "default", "max"]
@@ -23,7 +25,7 @@ Effort = Literal["fast", "default", "max"]
 EFFORTS: tuple[str, ...] = get_args(Effort)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Block:
     """A block of `size` units that is needed from position `lower` on and no longer at `upper`."""
 
@@ -63,13 +65,8 @@ class Budget:
 
 def lower_bound(blocks: Sequence[Block]) -> int:
     """The greatest sum of sizes of blocks live at one position: no plan can have a lower peak."""
-    change: dict[int, int] = {}
+    change: defaultdict[int, int] = defaultdict(int)
     for b in blocks:
-        if b.lower < b.upper:
-            change[b.lower] = change.get(b.lower, 0) + b.size
-            change[b.upper] = change.get(b.upper, 0) - b.size
-    live = peak = 0
-    for position in sorted(change):
-        live += change[position]
-        peak = max(peak, live)
-    return peak
+        change[b.lower] += b.size  # and taken back at once where no lifetime follows
+        change[b.upper] -= b.size
+    return max(accumulate([change[position] for position in sorted(change)]), default=0)

@@ -18,9 +18,10 @@ and the section to look at next is the one with the fewest choices for the troub
 those whose possible blocks would lie flat: below them nothing can come later. A section with the lowest floor of all
 is always among them.
 
-A run that takes long was unlucky early on, so it starts again with other preferences among the choices and with what
-it knows about the sections' trouble; the lengths of runs follow Luby's sequence 1 1 2 1 1 2 4 … (Luby, Sinclair and
-Zuckerman, "Optimal speedup of Las Vegas algorithms", 1993), so that a long one comes too and can be exhaustive.
+A run that meets many dead ends was unlucky early on, so it starts again with other preferences among the choices and
+with what it knows about the sections' trouble; how many dead ends a run may meet follows Luby's sequence 1 1 2 1 1 2 4
+… (Luby, Sinclair and Zuckerman, "Optimal speedup of Las Vegas algorithms", 1993), so that a long one comes too and can
+be exhaustive.
 
 Canonical plans, inference over sections, and the dominance of equal blocks follow Moffitt, "MiniMalloc: A Lightweight
 Memory Allocator for Hardware-Accelerated Machine Learning" (ASPLOS 2023), which branches on blocks in order of
@@ -36,8 +37,8 @@ from dataclasses import dataclass, field
 
 from atc_py.memory.problem import Block, Budget
 
-RUN = 100_000
-"""Steps of the shortest run."""
+RUN = 16
+"""Dead ends of the shortest run."""
 
 NONE = -1
 """The choice that no block lies at the floor."""
@@ -79,7 +80,7 @@ def search(
         state.restart(run)
         if not state.begin():
             return None, True
-        found = _run(state, budget.used + RUN * _luby(run))
+        found = _run(state, RUN * _luby(run))
         if found is not None:
             return (state.offsets if found else None), True
     return None, False
@@ -102,14 +103,15 @@ def sections_of(blocks: Sequence[Block]) -> list[list[int]]:
     return found
 
 
-def _run(state: _State, end: int) -> bool | None:
-    """One search from the beginning: whether there is a plan; None when it reached step `end` or the budget's end."""
+def _run(state: _State, dead_ends: int) -> bool | None:
+    """One search from the beginning: whether there is a plan; None after so many dead ends or at the budget's end."""
     frames: list[_Frame] = []
     while state.left:
-        if state.budget.used >= end or state.budget.left <= 0:
+        if dead_ends <= 0 or state.budget.left <= 0:
             return None
         frames.append(state.decide())
         while not state.advance(frames[-1]):
+            dead_ends -= 1
             frames.pop()
             if not frames:
                 return False
@@ -240,21 +242,26 @@ class _State:
 
     def _refresh(self, t: int, undo: _Undo) -> bool:
         """Floor and number of choices of section `t` from its blocks' lowest places; False when it is dead."""
+        offsets, lowest, sizes = self.offsets, self.lowest, self.size
         self.budget.used += len(self.members[t])
-        waiting = [(self.lowest[i], self.size[i]) for i in self.members[t] if self.offsets[i] < 0]
+        waiting = [(lowest[i], sizes[i]) for i in self.members[t] if offsets[i] < 0]
         undo.sections.append((t, self.floor[t], self.choices[t]))
         if not waiting:
             self.choices[t] = 0
             return True
         waiting.sort(reverse=True)
-        nbytes = 0
+        room = self.capacity
         for place, size in waiting:
-            nbytes += size
-            if place + nbytes > self.capacity:
+            room -= size
+            if place > room:
                 return False
-        floor = max(self.floor[t], waiting[-1][0])
-        self.floor[t] = floor
-        self.choices[t] = sum(1 for place, _ in waiting if place <= floor)
+        floor = self.floor[t] = max(self.floor[t], place)
+        choices = 0
+        for place, _ in reversed(waiting):
+            if place > floor:
+                break
+            choices += 1
+        self.choices[t] = choices
         return True
 
     def _take_back(self, undo: _Undo) -> None:

@@ -20,23 +20,32 @@ Conflicts = Sequence[Sequence[int]]
 
 
 def first_fit(
-    sizes: Sequence[int], conflicts: Conflicts, order: Sequence[int], budget: Budget
+    sizes: Sequence[int], conflicts: Conflicts, order: Sequence[int], budget: Budget, below: int | None = None
 ) -> tuple[list[int], int]:
-    """Offsets and peak when the blocks are placed in `order`, each at the lowest offset that is free."""
-    offsets = [-1] * len(sizes)
+    """Offsets and peak when the blocks are placed in `order`, each at the lowest offset that is free.
+
+    With `below`, the work ends where the peak is no longer below it.
+    """
+    offsets = [0] * len(sizes)
+    width = sum(sizes).bit_length()  # a span is one number, its start before its end: these sort faster than pairs
+    spans, ends = [0] * len(sizes), (1 << width) - 1
     peak = 0
     for i in order:
         size, start = sizes[i], 0
         if size:
-            taken = sorted([(offsets[j], offsets[j] + sizes[j]) for j in conflicts[i] if offsets[j] >= 0 and sizes[j]])
+            taken = sorted(filter(None, map(spans.__getitem__, conflicts[i])))
             budget.used += len(taken) + 1
-            for low, high in taken:
-                if low - start >= size:
+            for span in taken:
+                if (span >> width) - start >= size:
                     break
-                if high > start:
-                    start = high
-            peak = max(peak, start + size)
-        offsets[i] = start
+                end = span & ends
+                if end > start:
+                    start = end
+            offsets[i], spans[i] = start, start << width | (start + size)
+            if start + size > peak:
+                peak = start + size
+                if below is not None and peak >= below:
+                    break
     return offsets, peak
 
 
