@@ -30,6 +30,8 @@ def as_bytes_view(data: BytesLike) -> memoryview:
     """A flat view of unsigned bytes of anything with the buffer protocol. INVALID when it is not
     contiguous.
     """
+    if type(data) is memoryview and data.format == "B" and data.ndim == 1 and data.c_contiguous:
+        return data
     try:
         view = memoryview(data)
     except (TypeError, ValueError) as error:

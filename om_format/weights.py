@@ -23,6 +23,8 @@ from .stream import BytesLike, Stream, as_bytes_view
 
 FIRST_ALIGNMENT: Final = 4096
 ALIGNMENT: Final = 64
+JOINED: Final = 1 << 16
+"""Constants of fewer bytes are copied together: to write and digest each of thousands alone takes longer."""
 
 
 class WeightsLayout:
@@ -55,24 +57,35 @@ class WeightsLayout:
         """Bytes of the partition so far; 0 when no constant was added, and the partition is then left out."""
         return self._end
 
-    def chunks(self, constants: Iterable[BytesLike]) -> Iterator[memoryview]:
-        """Padding and constants, in the order they were added. INVALID when their number or size differs."""
-        position = 0
-        given = 0
+    def chunks(self, constants: Iterable[BytesLike]) -> Iterator[BytesLike]:
+        """Padding and constants, in the order they were added, small ones joined. INVALID when their number or
+        size differs.
+        """
+        small: list[BytesLike] = []
+        position = given = held = 0
         remaining = iter(constants)
         for (offset, nbytes), constant in zip(self._places, remaining):
             view = as_bytes_view(constant)
             if len(view) != nbytes:
                 raise invalid(f"constant {given} has {len(view)} bytes, {nbytes} were announced")
             if offset > position:
-                yield memoryview(bytes(offset - position))
-            yield view
+                small.append(bytes(offset - position))
+            large = nbytes >= JOINED
+            if not large:
+                small.append(view)
+                held += nbytes
+            if large or held >= JOINED:
+                yield b"".join(small)
+                small, held = [], 0
+            if large:
+                yield view
             position = offset + nbytes
             given += 1
         if given != len(self._places):
             raise invalid(f"{given} constants were given, {len(self._places)} announced")
         for _ in remaining:
             raise invalid(f"more constants were given than the {given} announced")
+        yield b"".join(small)
 
     def stream(self, constants: Iterable[BytesLike]) -> Stream:
         """The partition's content for `write_om`, which refuses to write it anywhere but at `start`."""

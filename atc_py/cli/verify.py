@@ -114,13 +114,14 @@ def _task_info(loaded: Loaded) -> str:
     from atc_py.errors import error
     from atc_py.runtime.loader import as_atc_error
     from om_format import OmError
+    from om_format.proto.task_pb2 import ModelTaskDef
 
     try:
         stored = loaded.om.task_info()
     except OmError as e:
         raise as_atc_error(e) from e
     try:
-        made = task_info(loaded.plan)
+        made = ModelTaskDef.FromString(task_info(loaded.plan))
     except ValueError as e:
         raise error("E30027", "TASK_INFO", f"cannot be made of the plan: {e}", "convert the model again") from e
     if stored != made:

@@ -5,11 +5,12 @@ float32 [N, 3]      dtype DT_FLOAT, shape [-1, 3], layout "ND", attr {_atc_dims:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from types import NoneType
 from typing import Any
 
-from atc_py.emit.wire import float32, nested, number, packed, real, text
+from atc_py.emit.wire import BYTES, VARINT, VARINTS, float32, nested, number, packed, real, sized, tag, text, within
 from atc_py.ir.dims import Dim, Size
 from atc_py.ir.types import DType, Format, Map, Optional, Sequence, Tensor, Type, on_host
 from om_format import dtypes
@@ -22,6 +23,7 @@ def fields(message: Any) -> dict[str, int]:
 
 
 _ATTR, _LIST, _DESC, _ENTRY = map(fields, (AttrDef, AttrDef.ListValue, TensorDescriptor, NamedAttrs.AttrEntry))
+_INT, _PLAIN = {int}, frozenset({str, int, bool, NoneType})
 UNKNOWN_DIM = -1
 
 
@@ -32,16 +34,16 @@ def dim(size: Size) -> int:
 
 def attr_bytes(value: Any) -> bytes | None:
     """An attribute's value as an AttrDef; None for what GE's messages have no form for."""
+    if isinstance(value, (tuple, list)):
+        return _LISTED + sized(_list_bytes(value))
     if isinstance(value, bool):
         return number(_ATTR["b"], value, always=True)
     if isinstance(value, int):
-        return number(_ATTR["i"], value, always=True)
+        return _COUNTED + VARINTS[int(value)]
     if isinstance(value, float):
         return real(_ATTR["f"], value)
     if isinstance(value, bytes):
         return nested(_ATTR["bt"], value)
-    if isinstance(value, (tuple, list)):
-        return nested(_ATTR["list"], _list_bytes(value))
     if isinstance(value, (DType, Format)):
         value = value.value
     elif isinstance(value, (Tensor, Sequence, Optional, Map)):
@@ -52,14 +54,25 @@ def attr_bytes(value: Any) -> bytes | None:
 
 
 def _list_bytes(values: tuple[Any, ...] | list[Any]) -> bytes:
-    if values and all(isinstance(v, int) for v in values):
-        kind, content = AttrDef.ListValue.VT_LIST_INT, packed(_LIST["i"], map(int, values))
-    elif values and all(isinstance(v, (int, float)) for v in values):
-        kind, content = AttrDef.ListValue.VT_LIST_FLOAT, nested(_LIST["f"], b"".join([float32(v) for v in values]))
-    else:
-        kind = AttrDef.ListValue.VT_LIST_STRING
-        content = b"".join([nested(_LIST["s"], str(getattr(v, "value", v)).encode()) for v in values])
-    return content + number(_LIST["val_type"], kind)
+    kinds = {*map(type, values)}
+    if kinds and all(issubclass(kind, int) for kind in kinds):
+        return packed(_LIST["i"], values) + _list_of("VT_LIST_INT")
+    if kinds and all(issubclass(kind, (int, float)) for kind in kinds):
+        return nested(_LIST["f"], b"".join(map(float32, values))) + _list_of("VT_LIST_FLOAT")
+    return _text_list([str(getattr(v, "value", v)) for v in values])
+
+
+def _text_list(values: Iterable[str]) -> bytes:
+    raws = [v.encode() for v in values]
+    return b"".join([_LISTED_TEXT + VARINTS[len(raw)] + raw for raw in raws]) + _TEXTS
+
+
+def _list_of(kind: str) -> bytes:
+    return number(_LIST["val_type"], AttrDef.ListValue.ListValueType.Value(kind))
+
+
+_COUNTED = tag(_ATTR["i"], VARINT)
+_LISTED, _LISTED_TEXT, _TEXTS = tag(_ATTR["list"], BYTES), tag(_LIST["s"], BYTES), _list_of("VT_LIST_STRING")
 
 
 def attrs_bytes(field: int, attrs: Mapping[str, Any]) -> bytes:
@@ -69,23 +82,41 @@ def attrs_bytes(field: int, attrs: Mapping[str, Any]) -> bytes:
 
 def attr_entry(field: int, name: str, value: Any) -> bytes:
     """One attribute of a map; nothing for a value that has no form."""
-    return _told(field, name, value) if type(value) is str else _entry(field, name, value)
+    kind = type(value)
+    if kind in _PLAIN or (kind is float and value) or (kind is tuple and set(map(type, value)) == _INT):
+        return _told(field, name, value)
+    return _entry(field, name, value)
 
 
-@lru_cache(maxsize=1 << 12)
-def _told(field: int, name: str, value: str) -> bytes:
-    """An attribute that many nodes have alike, such as their engine."""
+@lru_cache(maxsize=1 << 12, typed=True)
+def _told(field: int, name: str, value: str | float | tuple[int, ...] | None) -> bytes:
+    """An attribute that many nodes have alike, such as their engine or their padding."""
     return _entry(field, name, value)
 
 
 def _entry(field: int, name: str, value: Any) -> bytes:
     content = attr_bytes(value)
-    return b"" if content is None else nested(field, _name_bytes(name) + nested(_ENTRY["value"], content))
+    return b"" if content is None else _before_value(field, name, len(content)) + content
+
+
+def texts_entry(field: int, name: str, values: Iterable[str]) -> bytes:
+    """One attribute of a map whose value is a list of strings."""
+    listed = _text_list(values)
+    content = _LISTED + VARINTS[len(listed)] + listed
+    return _before_value(field, name, len(content)) + content
+
+
+def number_entry(field: int, name: str, value: int) -> bytes:
+    """One attribute of a map whose value is an integer."""
+    content = _COUNTED + VARINTS[value]
+    return _before_value(field, name, len(content)) + content
 
 
 @lru_cache(maxsize=1 << 12)
-def _name_bytes(name: str) -> bytes:
-    return nested(_ENTRY["key"], name.encode())
+def _before_value(field: int, name: str, size: int) -> bytes:
+    """An entry of a map up to its value of `size` bytes."""
+    key = nested(_ENTRY["key"], name.encode())
+    return within(bytes(size), key + tag(_ENTRY["value"], BYTES), tag(field, BYTES))[:-size]
 
 
 def type_text(type_: Type) -> str:
@@ -110,23 +141,24 @@ def nbytes_of(type_: Type) -> int:
 
 def descriptor(type_: Type, name: str = "") -> bytes:
     """The TensorDescriptor of a value under a name."""
-    return text(_DESC["name"], name) + _unnamed(type_)
+    return text(_DESC["name"], name) + unnamed(type_)
 
 
-def in_file(type_: Type, name: str, nbytes: int, offset: int = 0) -> bytes:
-    """The TensorDescriptor of a constant with the size and the offset that it has in the file."""
-    size = number(_DESC["size"], nbytes) + number(_DESC["weight_size"], nbytes)
-    return text(_DESC["name"], name) + _kind(type_) + size + number(_DESC["data_offset"], offset)
+@lru_cache(maxsize=1 << 12)
+def in_file(type_: Type, nbytes: int) -> bytes:
+    """The TensorDescriptor of a constant of so many bytes, between its name and its offset in the file."""
+    return _kind(type_) + number(_DESC["size"], nbytes) + number(_DESC["weight_size"], nbytes)
 
 
 @lru_cache(maxsize=1 << 14)
 def described(field: int, type_: Type) -> bytes:
     """A field that is the TensorDescriptor of a value without a name."""
-    return nested(field, _unnamed(type_))
+    return nested(field, unnamed(type_))
 
 
 @lru_cache(maxsize=1 << 14)
-def _unnamed(type_: Type) -> bytes:
+def unnamed(type_: Type) -> bytes:
+    """The TensorDescriptor of a value but for its name, which would come first."""
     return _kind(type_) + number(_DESC["size"], nbytes_of(type_))
 
 

@@ -45,7 +45,6 @@ from om_format import (
     dtypes,
     limited,
     pack_inout,
-    serialize,
     table_bytes,
     write_om,
 )
@@ -135,18 +134,25 @@ def _lay_out(plan: Plan, blobs: BlobTable, partitions: int) -> _Weights:
         and (b.offset or 0) < plan.weights_nbytes
     ]
     mapped.sort(key=lambda m: m[0])
-    chosen: dict[Hashable, Blob] = {c.key: c for _, c in mapped}
-    for blob in blobs.blobs:
-        if blob.nbytes:
-            chosen.setdefault(blob.key, blob)
+    layout = WeightsLayout(table_bytes(partitions))
+    places: dict[Hashable, tuple[int, int]] = {}
+    chosen: list[Blob] = []
+
+    def place(blob: Blob) -> int:
+        found = places.get(blob.key)
+        if found is None:
+            found = places[blob.key] = (layout.add(blob.nbytes), blob.nbytes)
+            chosen.append(blob)
+        return found[0]
+
+    offsets = [place(constant) for _, constant in mapped]
+    offsets += [place(blob) for blob in blobs.blobs if blob.nbytes]
     if not chosen:
         return _Weights(None, 0, {})
-    layout = WeightsLayout(table_bytes(partitions))
-    places = {key: (layout.add(blob.nbytes), blob.nbytes) for key, blob in chosen.items()}
-    base = min(p[0] for p in places.values())
-    for offset, constant in mapped:
-        assert places[constant.key][0] == base + offset, "weights must lie in the file as they are planned"
-    return _Weights(layout.stream(b.data for b in chosen.values()), base, places)
+    base = offsets[0]  # of the first that was placed
+    planned = all(at == base + offset for at, (offset, _) in zip(offsets, mapped, strict=False))
+    assert planned, "weights must lie in the file as they are planned"
+    return _Weights(layout.stream([b.data for b in chosen]), base, places)
 
 
 def inout(plan: Plan) -> ModelInOut:
@@ -176,7 +182,7 @@ def write_file(om: Om, target: str | Path | BinaryIO) -> int:
     partitions: dict[Partition, BytesLike | Stream] = {
         Partition.MODEL_INOUT_INFO: pack_inout(inout(plan)),
         Partition.MODEL_DEF: limited(model, "ModelDef"),
-        Partition.TASK_INFO: serialize(task_info(plan)),
+        Partition.TASK_INFO: limited(task_info(plan), "ModelTaskDef"),
         Partition.PLAN_TABLE: partition.pack(weights.base, table, packed),
         Partition.INFO: info,
     }

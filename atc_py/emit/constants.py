@@ -12,20 +12,22 @@ drawn as operations. These nodes carry `_no_task`: the device runs none of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from atc_py.ir.constants import Blob, Constant, Derived, DimVec, Splat
+from atc_py.ir.dims import Size
 from atc_py.ir.types import DType, Tensor
 
-_PLAIN_PACKED = frozenset({DType.INT4, DType.INT2, DType.UINT2})
-"""Packed types whose packing other readers know."""
+_PLAIN = frozenset({d for d in DType if d.bits >= 8} | {DType.INT4, DType.INT2, DType.UINT2})
+"""Types of which other readers know the bytes, packed ones included."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Raw:
     """A `Const` node: its type, and its bytes either in the message or at an offset of WEIGHTS_DATA."""
 
@@ -36,7 +38,7 @@ class Raw:
     nbytes: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Step:
     """A `_no_task` node that makes `type` of the named inputs ("name:index")."""
 
@@ -44,14 +46,14 @@ class Step:
     op: str
     inputs: tuple[tuple[str, Tensor], ...]
     type: Tensor
-    attrs: dict[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict)
 
 
 def draw(name: str, constant: Constant, locate: Callable[[Blob], int | None]) -> list[Raw | Step]:
     """The nodes for a constant, the last one named `name`. `locate` gives a Blob's offset in WEIGHTS_DATA or None."""
-    type_ = Tensor(constant.dtype, constant.shape)
     if isinstance(constant, Blob):
         return _draw_blob(name, constant, locate(constant))
+    type_ = Tensor(constant.dtype, constant.shape)
     if isinstance(constant, Splat):
         element = np.array(constant.value, constant.dtype.numpy) if constant.dtype is not DType.STRING else None
         raw = constant.value.encode() if element is None else element.tobytes()
@@ -64,13 +66,18 @@ def draw(name: str, constant: Constant, locate: Callable[[Blob], int | None]) ->
 
 
 def _draw_blob(name: str, blob: Blob, offset: int | None) -> list[Raw | Step]:
-    type_ = Tensor(blob.dtype, blob.shape)
-    plain = blob.dtype is not DType.STRING and (blob.dtype.bits >= 8 or blob.dtype in _PLAIN_PACKED)
-    if plain or not blob.nbytes:
+    type_ = _type(blob.dtype, blob.shape)
+    if blob.dtype in _PLAIN or not blob.nbytes:
         return [_raw(name, type_, blob, offset)]
     source = _raw(f"{name}.bytes", Tensor(DType.UINT8, (blob.nbytes,)), blob, offset)
     op = "DecodeStrings" if blob.dtype is DType.STRING else "Unpack"
     return [source, Step(name, op, ((f"{source.name}:0", source.type),), type_)]
+
+
+@lru_cache(maxsize=1 << 12)
+def _type(dtype: DType, shape: tuple[Size, ...]) -> Tensor:
+    """A model's constants have few types."""
+    return Tensor(dtype, shape)
 
 
 def _raw(name: str, type_: Tensor, blob: Blob, offset: int | None) -> Raw:
@@ -86,8 +93,9 @@ def _draw_derived(name: str, constant: Derived, locate: Callable[[Blob], int | N
         label, recipe, ready = pending.pop()
         names = [f"{label}.{i}" for i in range(len(recipe.inputs))]
         if ready:
-            inputs = tuple((f"{n}:0", Tensor(c.dtype, c.shape)) for n, c in zip(names, recipe.inputs, strict=True))
-            nodes.append(Step(label, recipe.op, inputs, Tensor(recipe.dtype, recipe.shape), dict(recipe.attrs)))
+            inputs = [(f"{n}:0", _type(c.dtype, c.shape)) for n, c in zip(names, recipe.inputs, strict=True)]
+            made = _type(recipe.dtype, recipe.shape)
+            nodes.append(Step(label, recipe.op, tuple(inputs), made, recipe.attrs))
             continue
         pending.append((label, recipe, True))
         for inner, source in zip(names, recipe.inputs, strict=True):

@@ -15,28 +15,35 @@ from collections.abc import Mapping
 from typing import Any
 
 from atc_py.ir.graph import STRUCTURAL, Graph
-from atc_py.ir.types import Tensor
+from atc_py.ir.types import DType, Tensor
 
 _NO_WORK = STRUCTURAL | {"Fused", "Cast", "TransData", "TensorMove"}
 
 
 def precision_figures(canonical: Graph, lowered: Graph, lists: dict[str, Any] | None) -> dict[str, Any]:
     """The figures; see the module's page."""
+    found: Counter[tuple[str, str | DType]] = Counter()
+    casts = 0
+    for graph in lowered.walk():
+        values = graph.values
+        for node in graph.nodes.values():
+            if node.op == "Cast":
+                casts += 1
+            elif node.op not in _NO_WORK and node.outputs:
+                type_ = values[node.outputs[0]].type
+                dtype = node.precision or (type_.dtype if isinstance(type_, Tensor) else "")
+                if dtype:
+                    found[node.op, dtype] += 1
     operators: dict[str, Counter[str]] = {}
     total: Counter[str] = Counter()
-    for graph in lowered.walk():
-        for node in graph.nodes.values():
-            if node.op in _NO_WORK or not node.outputs:
-                continue
-            type_ = graph.type(node.outputs[0])
-            dtype = node.precision or (type_.dtype.value if isinstance(type_, Tensor) else "")
-            if dtype:
-                operators.setdefault(node.op, Counter())[dtype] += 1
-                total[dtype] += 1
+    for (op, dtype), count in found.items():
+        name = dtype.value if isinstance(dtype, DType) else dtype
+        operators.setdefault(op, Counter())[name] += count
+        total[name] += count
     return {
         "dtypes": dict(sorted(total.items())),
-        "operators": {op: dict(sorted(found.items())) for op, found in sorted(operators.items())},
-        "casts": max(0, _casts(lowered) - _casts(canonical)),
+        "operators": {op: dict(sorted(dtypes.items())) for op, dtypes in sorted(operators.items())},
+        "casts": max(0, casts - _casts(canonical)),
         "lists": lists,
     }
 
@@ -49,4 +56,4 @@ def lists_json(options: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def _casts(graph: Graph) -> int:
-    return sum(node.op == "Cast" for inner in graph.walk() for node in inner.nodes.values())
+    return sum([node.op == "Cast" for inner in graph.walk() for node in inner.nodes.values()])

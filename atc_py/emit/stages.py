@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from atc_py.emit.summary import count_nodes, count_tensors, work_nodes
+from atc_py.emit.summary import counts, work_nodes
 from atc_py.ir.graph import STRUCTURAL, Graph, Node
 from atc_py.ir.types import DType
 from atc_py.plan.types import Plan, Task
@@ -56,11 +56,12 @@ class Figures:
     hint: Mapping[str, int] | None = None
     dtypes: Mapping[DType, DType] | None = None
     rows: list[StageRow] = field(default_factory=list)
+    _sizes: dict[str, int] | None = None
 
     def __call__(self, stage: str, graph: Graph, plan: Plan | None = None) -> None:
         """Add a row; stages that end with the graph of their last pass add none, but for the plan."""
         from atc_py.schedule.costs import graph_timeline, plan_handing, plan_timeline
-        from atc_py.schedule.hint import default_hint
+        from atc_py.schedule.hint import graph_hint
 
         if plan is not None:
             timeline = plan_timeline(plan, self.target)
@@ -68,10 +69,11 @@ class Figures:
         elif stage in ("optimize", "lower") and self.rows:
             return
         else:
-            timeline = graph_timeline(graph, self.target, default_hint(graph, self.hint), self.dtypes)
+            self._sizes = graph_hint(graph, self.hint) if self._sizes is None else self._sizes
+            timeline = graph_timeline(graph, self.target, self._sizes, self.dtypes)
             predicted = timeline.microseconds
         moved = sum(t.job.times * sum(b.nbytes for b in (*t.job.reads, *t.job.writes)) for t in timeline.jobs)
-        self.rows.append(StageRow(stage, count_nodes(graph), count_tensors(graph), moved, predicted))
+        self.rows.append(StageRow(stage, *counts(graph), moved, predicted))
 
 
 @dataclass

@@ -23,7 +23,7 @@ from atc_py.emit.bound import bound_formula
 from atc_py.emit.precision import lists_json, precision_figures
 from atc_py.ir.dims import Dim, evaluate
 from atc_py.ir.graph import STRUCTURAL, Graph, Node
-from atc_py.ir.types import Tensor, on_host
+from atc_py.ir.types import Tensor, Type, on_host
 from atc_py.memory import Binding, bind
 from atc_py.memory.bind import aligned
 from atc_py.ops.formats import TRANS_DATA
@@ -46,36 +46,38 @@ def work_nodes(graph: Graph) -> Iterable[Node]:
             if node.op in STRUCTURAL:
                 continue
             yield node
-            if node.op != "Fused":
+            if node.subgraphs and node.op != "Fused":
                 stack.extend(node.subgraphs.values())
 
 
-def count_nodes(graph: Graph) -> int:
-    """Number of nodes that stand for work."""
-    return sum(1 for _ in work_nodes(graph))
-
-
-def count_tensors(graph: Graph) -> int:
-    """Number of values that these nodes make."""
-    return sum(len(n.outputs) for n in work_nodes(graph))
+def counts(graph: Graph) -> tuple[int, int]:
+    """Number of nodes that stand for work, and of values that they make."""
+    made = [len(n.outputs) for n in work_nodes(graph)]
+    return len(made), sum(made)
 
 
 def sum_bytes(graph: Graph, env: Mapping[str, int]) -> int:
     """Bytes of one buffer a tensor, under `env`; tensors whose size is known only at run time count nothing."""
     total = 0
+    sizes: dict[Type, int] = {}
     stack = [graph]
     while stack:
         current = stack.pop()
         for node in current.nodes.values():
             if node.op in STRUCTURAL:
                 continue
-            total += sum(_nbytes(current.type(v), env) for v in node.outputs)
-            if node.op != "Fused":
+            for v in node.outputs:
+                type_ = current.values[v].type
+                size = sizes.get(type_)
+                if size is None:
+                    size = sizes[type_] = _nbytes(type_, env)
+                total += size
+            if node.subgraphs and node.op != "Fused":
                 stack.extend(node.subgraphs.values())
     return total
 
 
-def _nbytes(type_: Any, env: Mapping[str, int]) -> int:
+def _nbytes(type_: Type, env: Mapping[str, int]) -> int:
     if not isinstance(type_, Tensor) or type_.shape is None or on_host(type_):
         return 0
     try:
@@ -154,16 +156,17 @@ def summary(
 ) -> dict[str, Any]:
     """The figures; see the module's page. Without a target there is no predicted latency."""
     tasks = list(plan.tasks())
-    engines = Counter(t.engine for t in tasks)
+    engines = Counter([t.engine for t in tasks])
+    (nodes, tensors), (nodes_after, tensors_after) = counts(before), counts(lowered)
     return {
         "format_version": FORMAT_VERSION,
         **{k: options[k] for k in ("soc_version", "opt_level", "precision_mode")},
-        "nodes": {"before": count_nodes(before), "after": count_nodes(lowered)},
-        "tensors": {"before": count_tensors(before), "after": count_tensors(lowered)},
+        "nodes": {"before": nodes, "after": nodes_after},
+        "tensors": {"before": tensors, "after": tensors_after},
         "tasks": len(tasks),
         "streams": plan.streams,
         "events": plan.events,
-        "trans_data": sum(t.kernel == TRANS_DATA for t in tasks),
+        "trans_data": sum([t.kernel == TRANS_DATA for t in tasks]),
         "engines": {name: engines.get(name, 0) for name in ("aicore", "aicpu", "host")},
         "memory": memory,
         "hint": None if plan.static else dict(plan.hint or {}),

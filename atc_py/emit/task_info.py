@@ -17,41 +17,95 @@ ids after the plan's own.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
+from atc_py.emit.attrs import fields
+from atc_py.emit.wire import BYTES, VARINTS, nested, number, tag, text, varint
 from atc_py.ir.dims import Dim
 from atc_py.plan.types import Carried, Gears, Host, If, Loop, Operand, Plan, Region, Scan, Space, Static, Task
 from om_format import TaskType
-from om_format.proto.task_pb2 import ModelTaskDef, TaskDef
+from om_format.proto.task_pb2 import (
+    KernelContext,
+    KernelDef,
+    LabelGotoExDef,
+    LabelSetDef,
+    LabelSwitchByIndexDef,
+    MemcpyAsyncDef,
+    ModelTaskDef,
+    TaskDef,
+)
 
 UNBOUND = (1 << 64) - 1
 """The address of an operand whose place is decided by `bind`, or that is absent."""
 NO_TASK = (1 << 32) - 1
 """`op_index` of entries that belong to no task of the plan."""
+_WEIGHTS, _ARENA = Space.WEIGHTS, Space.ARENA  # of nearly all operands
+_IN_WEIGHTS, _IN_ARENA = _WEIGHTS.value, _ARENA.value
+
+_MODEL, _ENTRY, _KERNEL, _CONTEXT, _COPY = map(
+    fields, (ModelTaskDef, TaskDef, KernelDef, KernelContext, MemcpyAsyncDef)
+)
+_LABEL, _GOTO, _SWITCH = map(fields, (LabelSetDef, LabelGotoExDef, LabelSwitchByIndexDef))
+_LISTED, _KERNEL_OF = tag(_MODEL["task"], BYTES), tag(_ENTRY["kernel"], BYTES)
+_CONTEXT_OF, _STUB = tag(_KERNEL["context"], BYTES), tag(_KERNEL["stub_func"], BYTES)
 
 
-def task_info(plan: Plan) -> ModelTaskDef:
-    """The message of a plan."""
-    message = ModelTaskDef(
-        version="1",
-        memory_size=plan.arena or 0,
-        stream_num=plan.streams,
-        weight_size=plan.weights_nbytes,
-        batch_num=1,
-    )
-    writer = _Writer(message, plan)
+def task_info(plan: Plan) -> bytes:
+    """The message of a plan, a ModelTaskDef in its bytes. `ValueError` for numbers that have no place in it."""
+    writer = _Writer(plan)
     writer.regions(plan.regions)
-    message.event_num = writer.events
-    for number, entry in enumerate(message.task):
-        entry.id = number
-    return message
+    parts = [
+        text(_MODEL["version"], "1"),
+        *writer.entries,
+        _u64(_MODEL["memory_size"], plan.arena or 0),
+        _u32(_MODEL["stream_num"], plan.streams),
+        _u32(_MODEL["event_num"], writer.events),
+        _u64(_MODEL["weight_size"], plan.weights_nbytes),
+        _u32(_MODEL["batch_num"], 1),
+    ]
+    return b"".join(parts)
+
+
+def _u32(field: int, value: int) -> bytes:
+    if not 0 <= value < 1 << 32:
+        raise ValueError(f"{value} is no number of 32 bits")
+    return number(field, value)
+
+
+def _u64(field: int, value: int) -> bytes:
+    if not 0 <= value < 1 << 64:
+        raise ValueError(f"{value} is no number of 64 bits")
+    return number(field, value if value < 1 << 63 else value - (1 << 64))
+
+
+@lru_cache(maxsize=1 << 10)
+def _where(kind: TaskType, stream: int) -> bytes:
+    """The kind of an entry and its stream."""
+    return number(_ENTRY["type"], kind) + _u32(_ENTRY["stream_id"], stream)
+
+
+@lru_cache(maxsize=1 << 10)
+def _before_args(operands: int) -> bytes:
+    """A KernelDef between its name and its arguments, of eight bytes each."""
+    size = 8 * operands
+    head = _u32(_KERNEL["block_dim"], 1) + _u32(_KERNEL["args_size"], size)
+    return head + tag(_KERNEL["args"], BYTES) + varint(size) if size else head
+
+
+@lru_cache(maxsize=1 << 10)
+def _named(kernel: str) -> bytes:
+    """The field that names the device's kernel."""
+    return text(_KERNEL["kernel_name"], kernel)
 
 
 class _Writer:
     """Writes entries in order; `labels` counts those that are taken, `open` are the streams that have to join."""
 
-    def __init__(self, message: ModelTaskDef, plan: Plan) -> None:
-        self.message, self.plan = message, plan
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.entries: list[bytes] = []
+        self.formats: dict[tuple[str, ...], bytes] = {}
         self.labels = 0
         self.events = plan.events
         self.open: tuple[int, ...] = ()
@@ -77,20 +131,22 @@ class _Writer:
             self.order(0, stream, self.plan.events + self.plan.streams - 1 + stream - 1)
         for task in tasks:
             for event in task.waits:
-                self.add(TaskType.EVENT_WAIT, task.stream).event_id = event
-            _kernel(self.message, self.plan, task)
+                self.add(TaskType.EVENT_WAIT, task.stream, _u32(_ENTRY["event_id"], event))
+            kernel = self.kernel(task)
+            self.add(TaskType.KERNEL, task.stream, _KERNEL_OF + VARINTS[len(kernel)] + kernel)
             for event in task.records:
-                self.add(TaskType.EVENT_RECORD, task.stream).event_id = event
+                self.add(TaskType.EVENT_RECORD, task.stream, _u32(_ENTRY["event_id"], event))
         self.open, self.begun = others, True
 
-    def add(self, kind: TaskType, stream: int = 0) -> TaskDef:
-        """A new entry."""
-        return self.message.task.add(type=kind, stream_id=stream)
+    def add(self, kind: TaskType, stream: int, content: bytes) -> None:
+        """A new entry; `content` are the fields that its kind has."""
+        entry = number(_ENTRY["id"], len(self.entries)) + _where(kind, stream) + content
+        self.entries.append(_LISTED + VARINTS[len(entry)] + entry)
 
     def order(self, before: int, after: int, event: int) -> None:
         """Let a stream wait for another one."""
-        self.add(TaskType.EVENT_RECORD, before).event_id = event
-        self.add(TaskType.EVENT_WAIT, after).event_id = event
+        self.add(TaskType.EVENT_RECORD, before, _u32(_ENTRY["event_id"], event))
+        self.add(TaskType.EVENT_WAIT, after, _u32(_ENTRY["event_id"], event))
         self.events = max(self.events, event + 1)
 
     def join(self) -> None:
@@ -102,25 +158,22 @@ class _Writer:
     def label(self, label: int) -> None:
         """The place that a label names."""
         self.join()
-        entry = self.add(TaskType.LABEL_SET)
-        entry.label_set.label_id = label
-        entry.label_set.op_index = NO_TASK
+        content = {"op_index": NO_TASK, "label_id": label}
+        self.add(TaskType.LABEL_SET, 0, nested(_ENTRY["label_set"], _numbers(_LABEL, content)))
 
     def goto(self, label: int) -> None:
         """A jump."""
         self.join()
-        entry = self.add(TaskType.STREAM_LABEL_GOTO)
-        entry.label_goto_ex.label_id = label
-        entry.label_goto_ex.op_index = NO_TASK
+        content = {"op_index": NO_TASK, "label_id": label}
+        self.add(TaskType.STREAM_LABEL_GOTO, 0, nested(_ENTRY["label_goto_ex"], _numbers(_GOTO, content)))
 
     def switch(self, count: int) -> int:
         """A jump to one of `count` new labels; returns the first."""
         self.join()
         first, self.labels = self.labels, self.labels + count
-        entry = self.add(TaskType.STREAM_LABEL_SWITCH_BY_INDEX)
-        entry.label_id = first
-        entry.label_switch_by_index.label_max = count
-        entry.label_switch_by_index.op_index = NO_TASK
+        content = _numbers(_SWITCH, {"op_index": NO_TASK, "label_max": count})
+        switch = _u32(_ENTRY["label_id"], first) + nested(_ENTRY["label_switch_by_index"], content)
+        self.add(TaskType.STREAM_LABEL_SWITCH_BY_INDEX, 0, switch)
         self.begun = True
         return first
 
@@ -155,40 +208,63 @@ class _Writer:
             source, target = c.initial if initial else c.result, c.state
             if source.buffer == target.buffer:
                 continue
-            copy = self.add(TaskType.MEMCPY_ASYNC).memcpy_async
-            copy.src, copy.dst = _address(self.plan, source), _address(self.plan, target)
             nbytes = self.plan.buffers[target.buffer].nbytes
-            copy.count = copy.dst_max = UNBOUND if isinstance(nbytes, Dim) else nbytes
-            copy.op_index = NO_TASK
-            copy.args_format = f"{_space(self.plan, source)},{_space(self.plan, target)}"
+            count = UNBOUND if isinstance(nbytes, Dim) else nbytes
+            parts = [
+                _u64(_COPY["dst"], self.address(target)),
+                _u64(_COPY["dst_max"], count),
+                _u64(_COPY["src"], self.address(source)),
+                _u64(_COPY["count"], count),
+                _u32(_COPY["op_index"], NO_TASK),
+                text(_COPY["args_format"], f"{self.space(source)},{self.space(target)}"),
+            ]
+            self.add(TaskType.MEMCPY_ASYNC, 0, nested(_ENTRY["memcpy_async"], b"".join(parts)))
+
+    def kernel(self, task: Task) -> bytes:
+        """A task's KernelDef."""
+        operands = [*task.inputs, *task.outputs]
+        if task.workspace is not None:
+            operands.append(task.workspace)
+        context, name = _u32(_CONTEXT["op_index"], task.id) + self.arguments(operands), task.name.encode()
+        parts = (
+            _CONTEXT_OF,
+            VARINTS[len(context)],
+            context,
+            _STUB + VARINTS[len(name)] + name if name else b"",
+            _before_args(len(operands)),
+            struct.pack(f"<{len(operands)}Q", *map(self.address, operands)),
+            _named(task.kernel),
+        )
+        return b"".join(parts)
+
+    def arguments(self, operands: Sequence[Operand | None]) -> bytes:
+        """How many operands there are and in which spaces; many tasks say the same."""
+        spaces = tuple(map(self.space, operands))
+        found = self.formats.get(spaces)
+        if found is None:
+            found = number(_CONTEXT["args_count"], len(spaces)) + text(_CONTEXT["args_format"], ",".join(spaces))
+            self.formats[spaces] = found
+        return found
+
+    def address(self, operand: Operand | None) -> int:
+        """An operand's address in its space."""
+        if operand is None:
+            return UNBOUND
+        base = self.plan.buffers[operand.buffer].offset
+        return UNBOUND if base is None or isinstance(operand.delta, Dim) else base + operand.delta
+
+    def space(self, operand: Operand | None) -> str:
+        """The space that an operand lies in."""
+        if operand is None:
+            return "none"
+        buffer = self.plan.buffers[operand.buffer]
+        space = buffer.space
+        if space is _WEIGHTS or space is _ARENA:
+            return _IN_WEIGHTS if space is _WEIGHTS else _IN_ARENA
+        port = buffer.index if space in (Space.INPUT, Space.OUTPUT) else ""
+        return f"{space._value_}{port}"
 
 
-def _kernel(message: ModelTaskDef, plan: Plan, task: Task) -> None:
-    operands = [*task.inputs, *task.outputs, *([task.workspace] if task.workspace else [])]
-    addresses = [_address(plan, o) for o in operands]
-    args = struct.pack(f"<{len(addresses)}Q", *addresses)
-    entry = message.task.add(type=TaskType.KERNEL, stream_id=task.stream)
-    kernel = entry.kernel
-    kernel.stub_func = task.name
-    kernel.kernel_name = task.kernel
-    kernel.block_dim = 1
-    kernel.args = args
-    kernel.args_size = len(args)
-    kernel.context.op_index = task.id
-    kernel.context.args_count = len(addresses)
-    kernel.context.args_format = ",".join(_space(plan, o) for o in operands)
-
-
-def _address(plan: Plan, operand: Operand | None) -> int:
-    if operand is None:
-        return UNBOUND
-    base = plan.buffers[operand.buffer].offset
-    return UNBOUND if base is None or isinstance(operand.delta, Dim) else base + operand.delta
-
-
-def _space(plan: Plan, operand: Operand | None) -> str:
-    if operand is None:
-        return "none"
-    buffer = plan.buffers[operand.buffer]
-    port = buffer.index if buffer.space in (Space.INPUT, Space.OUTPUT) else ""
-    return f"{buffer.space.value}{port}"
+def _numbers(message: Mapping[str, int], values: Mapping[str, int]) -> bytes:
+    """The 32-bit fields of a message, in the order of their numbers."""
+    return b"".join([_u32(field, values[name]) for name, field in message.items() if name in values])

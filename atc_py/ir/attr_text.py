@@ -25,7 +25,7 @@ import numpy as np
 
 from atc_py.ir.attr_reader import Buffers, Reader, read_scalar
 from atc_py.ir.constants import Blob, Constant, Derived, DimVec, Splat
-from atc_py.ir.dims import Dim
+from atc_py.ir.dims import Dim, Size
 from atc_py.ir.lexer import (
     CACHED,
     MAX_DEPTH,
@@ -118,11 +118,6 @@ def const_text(
     count: list[int] | None = None,
 ) -> str:
     """The text of a constant; the type is left out where it is that of `given`."""
-    count = [0] if count is None else count
-    count[0] += 1
-    if depth > MAX_DEPTH or count[0] > MAX_RECIPE:
-        limits = f"{MAX_DEPTH} levels or {MAX_RECIPE} constants"
-        raise unprintable("a constant", f"a recipe has more than {limits}")
     if isinstance(constant, Blob):
         text = _blob_text(constant, blobs)
     elif isinstance(constant, Splat):
@@ -130,12 +125,26 @@ def const_text(
     elif isinstance(constant, DimVec):
         text = f"dims[{sizes_text(constant.elements)}]"
     else:
-        inputs = ", ".join([const_text(c, blobs, None, depth + 1, count) for c in constant.inputs])
-        text = f"{operator_text(constant.op)}({inputs})"
-        text += f" {attrs_text(constant.attrs, blobs, depth + 1)}" if constant.attrs else ""
+        text = _recipe_text(constant, blobs, depth, [1] if count is None else count)
     if given is not None and given.dtype is constant.dtype and given.shape == constant.shape:
         return text
-    return f"{text}: {print_type(Tensor(constant.dtype, tuple(constant.shape)))}"
+    return f"{text}: {_plain_type(constant.dtype, tuple(constant.shape))}"
+
+
+def _recipe_text(recipe: Derived, blobs: BlobTable | None, depth: int, count: list[int]) -> str:
+    count[0] += len(recipe.inputs)
+    if depth > MAX_DEPTH - bool(recipe.inputs) or count[0] > MAX_RECIPE:
+        limits = f"{MAX_DEPTH} levels or {MAX_RECIPE} constants"
+        raise unprintable("a constant", f"a recipe has more than {limits}")
+    inputs = ", ".join([const_text(c, blobs, None, depth + 1, count) for c in recipe.inputs])
+    text = f"{operator_text(recipe.op)}({inputs})"
+    return f"{text} {attrs_text(recipe.attrs, blobs, depth + 1)}" if recipe.attrs else text
+
+
+@lru_cache(1 << 12)
+def _plain_type(dtype: DType, shape: tuple[Size, ...]) -> str:
+    """The text of a tensor's type, most constants being of a few."""
+    return print_type(Tensor(dtype, shape))
 
 
 def _blob_text(blob: Blob, blobs: BlobTable | None) -> str:
@@ -162,6 +171,40 @@ def _splat_text(splat: Splat) -> str:
     return f'x"{scalar.tobytes().hex()}"'
 
 
+def attrs_key(attrs: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Equal for attributes that are equal in names, values, types and order; None for what has no such key.
+
+    Layers repeat: what is made of attributes is made once for each key. Python takes 1, 1.0 and True for equal, and 0.0
+    and -0.0, so the types belong to a key, and a zero has none.
+    """
+    if not attrs:
+        return ()
+    values = tuple(attrs.values())
+    kinds = tuple(map(type, values))
+    doubtful = _doubtful(kinds)
+    if doubtful is None:
+        return None
+    for i in doubtful:
+        value = values[i]
+        if not value or (kinds[i] is tuple and {*map(type, value)} != _INTS):
+            return None
+    return (*attrs, *values, *kinds)
+
+
+@lru_cache(1 << 10)
+def _doubtful(kinds: tuple[type, ...]) -> tuple[int, ...] | None:
+    """The places of the values, of types `kinds`, that are a key only sometimes; None where one never is."""
+    if any(kind not in _KEYS and kind is not tuple and kind is not float for kind in kinds):
+        return None
+    return tuple([i for i, kind in enumerate(kinds) if kind not in _KEYS])
+
+
+def keyed_attrs(key: tuple[Any, ...]) -> dict[str, Any]:
+    """The attributes that have a key."""
+    count = len(key) // 3
+    return dict(zip(key[:count], key[count : 2 * count], strict=True))
+
+
 def print_attrs(attrs: Mapping[str, Any], blobs: BlobTable | None = None) -> str:
     """The text of attributes, in their order: `{axis = 1, keepdims = true}`."""
     return attrs_text(attrs, blobs, 0)
@@ -169,12 +212,21 @@ def print_attrs(attrs: Mapping[str, Any], blobs: BlobTable | None = None) -> str
 
 def attrs_text(attrs: Mapping[str, Any], blobs: BlobTable | None, depth: int) -> str:
     """The text of attributes that stand `depth` levels inside of others."""
-    items = []
-    for name, value in attrs.items():
-        kind = type(value)
-        text = str(value) if kind is int else value_text(value, blobs, depth, name)
-        items.append(f"{name_text(name)} = {text}")
+    key = attrs_key(attrs)
+    return _attrs_text(attrs, blobs, depth) if key is None else _text_of_key(key)
+
+
+@lru_cache(1 << 12)
+def _text_of_key(key: tuple[Any, ...]) -> str:
+    return _attrs_text(keyed_attrs(key), None, 0)
+
+
+def _attrs_text(attrs: Mapping[str, Any], blobs: BlobTable | None, depth: int) -> str:
+    items = [f"{_attribute(name)} = {value_text(value, blobs, depth, name)}" for name, value in attrs.items()]
     return "{" + ", ".join(items) + "}"
+
+
+_attribute = lru_cache(1 << 10)(name_text)
 
 
 def value_text(value: Any, blobs: BlobTable | None, depth: int, place: str) -> str:
@@ -185,6 +237,8 @@ def value_text(value: Any, blobs: BlobTable | None, depth: int, place: str) -> s
         return simple(value)
     if depth >= MAX_DEPTH:
         raise unprintable(f"attribute '{place}'", f"values nest more than {MAX_DEPTH} deep")
+    if kind is tuple and {*map(type, value)} == _INTS:
+        return str(list(value))
     if kind is tuple or kind is list:
         return "[" + ", ".join([value_text(v, blobs, depth + 1, place) for v in value]) + "]"
     if kind in _CONSTANTS:
@@ -218,6 +272,8 @@ _SIMPLE: dict[type, Callable[[Any], str]] = {
     Optional: print_type,
     Map: print_type,
 }
+_KEYS = frozenset({int, bool, str, bytes, type(None), DType, Format})
+_INTS = {int}
 _CONSTANTS = frozenset({Blob, Splat, DimVec, Derived})
 
 

@@ -31,7 +31,6 @@ CACHED = 1024
 
 _PLAIN_NAME = re.compile(NAME)
 _PLAIN_OPERATOR = re.compile(OPERATOR)
-_SIMPLE_STRING = re.compile(r'[^"\\]*')
 _PIECES = re.compile(rf'({STRING})|([(])|([)])|(,)|[^"(),]+')
 _WORDS = re.compile(rf"{STRING}|{NAME}")
 
@@ -60,7 +59,7 @@ def quote(text: str) -> str:
     """`text` as a JSON string; characters that do not print are escaped."""
     if not text.isprintable():
         return encode_basestring_ascii(text)
-    return f'"{text}"' if _SIMPLE_STRING.fullmatch(text) else encode_basestring(text)
+    return encode_basestring(text) if '"' in text or "\\" in text else f'"{text}"'
 
 
 def unquote(word: str, at: int = 0) -> str:

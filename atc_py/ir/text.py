@@ -35,6 +35,9 @@ rest.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from atc_py.errors import error
 from atc_py.ir.attr_text import (
     BlobTable,
@@ -50,7 +53,7 @@ from atc_py.ir.attr_text import (
 from atc_py.ir.graph import ABSENT, Graph, Node, Value
 from atc_py.ir.graph_reader import default_name, parse_graph
 from atc_py.ir.lexer import MAX_DEPTH, name_text, operator_text, quote, words_text
-from atc_py.ir.types import Tensor
+from atc_py.ir.types import Tensor, Type
 
 __all__ = [
     "BlobTable",
@@ -61,11 +64,15 @@ __all__ = [
     "print_attrs",
     "print_const",
 ]
-__all__ += ["print_graph", "print_type"]
+__all__ += ["GraphPrinter", "print_graph", "print_type"]
 
 
+T = TypeVar("T")
 _Part = tuple[Graph, Graph | None, str, str]
 """A graph that is still to be printed: its parent, its indentation, and the words before it."""
+_Decided = tuple[str, str, str, int, tuple[str, ...]]
+"""What has been decided about a node: engine, precision, stream, priority, notes."""
+_UNDECIDED: _Decided = ("", "", "", 0, ())
 
 
 def print_graph(graph: Graph, blobs: BlobTable | None = None) -> str:
@@ -74,25 +81,7 @@ def print_graph(graph: Graph, blobs: BlobTable | None = None) -> str:
     Blobs of more than 32 bytes go into `blobs`. Without a table they are written as `blob ?`, which can be
     read but not parsed. Raises `AtcError` (EI103) for an attribute that has no text form.
     """
-    lines: list[str] = []
-    todo: list[str | _Part] = [(graph, None, "", "")]
-    while todo:
-        item = todo.pop()
-        if isinstance(item, str):
-            lines.append(item)
-            continue
-        inner, parent, indent, title = item
-        if len(indent) >= 4 * MAX_DEPTH:
-            raise error("EI103", f"graph '{inner.name}'", f"graphs nest more than {MAX_DEPTH} deep")
-        lines.append(f"{indent}{title}graph {quote(inner.name)} {{")
-        lines += [f"{indent}  {line}" for line in _head(inner, parent)]
-        body: list[str | _Part] = []
-        for node in _nodes(inner):
-            body.append(f"{indent}  {_node_text(inner, node, blobs)}")
-            body += [(g, inner, f"{indent}    ", f"{name_text(name)}: ") for name, g in node.subgraphs.items()]
-        todo.append(f"{indent}}}")
-        todo += reversed(body)
-    return "\n".join(lines) + "\n"
+    return GraphPrinter(blobs).text(graph)
 
 
 def _nodes(graph: Graph) -> list[Node]:
@@ -102,7 +91,7 @@ def _nodes(graph: Graph) -> list[Node]:
         return list(graph.nodes.values())
 
 
-def _head(graph: Graph, parent: Graph | None) -> list[str]:
+def _head(graph: Graph, parent: Graph | None, order: list[Node]) -> list[str]:
     lines = [f"doc {quote(key)} {quote(value)}" for key, value in graph.doc.items()]
     if parent is not None and graph.symbols is not parent.symbols:
         lines.append("symbols own")
@@ -110,7 +99,7 @@ def _head(graph: Graph, parent: Graph | None) -> list[str]:
         for name, r in graph.symbols.items():
             hi = "inf" if r.hi is None else r.hi
             lines.append(f"symbol {name_text(name)} in [{r.lo}, {hi}]{' runtime' if r.runtime else ''}")
-    if graph.inputs != [n.outputs[0] for n in _nodes(graph) if n.op == "Data" and n.outputs]:
+    if graph.inputs != [n.outputs[0] for n in order if n.op == "Data" and n.outputs]:
         lines.append("inputs " + ", ".join(f"%{v}" for v in graph.inputs))
     following = (graph._next_node, graph._next_value)
     if following != (max(graph.nodes, default=-1) + 1, max(graph.values, default=-1) + 1):
@@ -118,39 +107,88 @@ def _head(graph: Graph, parent: Graph | None) -> list[str]:
     return lines
 
 
-def _node_text(graph: Graph, node: Node, blobs: BlobTable | None) -> str:
-    parts = [f"#{node.id} "]
-    values = [graph.values[v] for v in node.outputs]
-    if values:
-        parts.append(", ".join([_value_text(v) for v in values]))
-        parts.append(" = ")
-    items = ["_" if v == ABSENT else f"%{v}" for v in node.inputs]
-    if node.const is not None:
-        first = values[0].type if values else None
-        items.append(const_text(node.const, blobs, first if isinstance(first, Tensor) else None))
-    parts.append(f"{operator_text(node.op)}({', '.join(items)})")
-    if node.captures:
-        parts.append(f" captures {node.captures}")
-    if node.name != default_name(node.op, values[0].name if values else ""):
-        parts.append(f" name {quote(node.name)}")
-    if node.origin:
-        parts.append(f" from {words_text(node.origin)}")
-    if node.engine or node.precision or node.stream or node.priority or node.notes:
-        parts += _decisions(node)
-    if node.id == graph._net_output:
-        parts.append(f" -> {words_text(graph.output_names)}".rstrip())
-    if node.attrs:
-        parts += (" ", attrs_text(node.attrs, blobs, 0))
-    return "".join(parts)
+class _Words(dict[T, str]):
+    """Words, each made when it is first needed: names and types come again and again."""
+
+    def __init__(self, make: Callable[[T], str]) -> None:
+        super().__init__()
+        self.make = make
+
+    def __missing__(self, key: T) -> str:
+        word = self[key] = self.make(key)
+        return word
 
 
-def _value_text(value: Value) -> str:
-    name = f" {quote(value.name)}" if value.name else ""
-    return f"%{value.id}{name}: {print_type(value.type)}"
+class GraphPrinter:
+    """Prints graphs; what many nodes have alike, in one graph or in several, is made once."""
+
+    def __init__(self, blobs: BlobTable | None) -> None:
+        self.blobs = blobs
+        self.quoted: _Words[str] = _Words(quote)
+        self.operators: _Words[str] = _Words(operator_text)
+        self.decisions: _Words[_Decided] = _Words(_decisions_text)
+        self.types: dict[int, tuple[str, Type]] = {}
+
+    def text(self, graph: Graph) -> str:
+        """The text of a graph, as `print_graph` says."""
+        lines: list[str] = []
+        todo: list[str | _Part] = [(graph, None, "", "")]
+        while todo:
+            item = todo.pop()
+            if isinstance(item, str):
+                lines.append(item)
+                continue
+            inner, parent, indent, title = item
+            if len(indent) >= 4 * MAX_DEPTH:
+                raise error("EI103", f"graph '{inner.name}'", f"graphs nest more than {MAX_DEPTH} deep")
+            order = _nodes(inner)
+            lines.append(f"{indent}{title}graph {self.quoted[inner.name]} {{")
+            lines += [f"{indent}  {line}" for line in _head(inner, parent, order)]
+            body: list[str | _Part] = []
+            for node in order:
+                body.append(f"{indent}  {self.line(inner, node)}")
+                if node.subgraphs:
+                    body += [(g, inner, f"{indent}    ", f"{name_text(name)}: ") for name, g in node.subgraphs.items()]
+            todo.append(f"{indent}}}")
+            todo += reversed(body)
+        return "\n".join(lines) + "\n"
+
+    def line(self, graph: Graph, node: Node) -> str:
+        """The line of a node."""
+        quoted, values, name = self.quoted, [graph.values[v] for v in node.outputs], ""
+        made = ""
+        if values:
+            name, made = values[0].name, f"{', '.join(map(self.value, values))} = "
+        items = ", ".join(["_" if v == ABSENT else f"%{v}" for v in node.inputs])
+        if node.const is not None:
+            first = values[0].type if values else None
+            text = const_text(node.const, self.blobs, first if isinstance(first, Tensor) else None)
+            items = f"{items}, {text}" if items else text
+        line = f"#{node.id} {made}{self.operators[node.op]}({items})"
+        if node.captures:
+            line += f" captures {node.captures}"
+        if node.name != default_name(node.op, name):
+            line += f" name {quoted[node.name]}"
+        if node.origin:
+            line += f" from {', '.join([quoted[name] for name in node.origin])}"
+        decided = (node.engine, node.precision, node.stream, node.priority, node.notes)
+        if decided != _UNDECIDED:
+            line += self.decisions[decided]
+        if node.id == graph._net_output:
+            line += f" -> {words_text(graph.output_names)}".rstrip()
+        return f"{line} {attrs_text(node.attrs, self.blobs, 0)}" if node.attrs else line
+
+    def value(self, value: Value) -> str:
+        """A value with its name and type."""
+        found = self.types.get(id(value.type))
+        if found is None:  # kept with its type, so that the id stays the type's own
+            found = self.types[id(value.type)] = (print_type(value.type), value.type)
+        return f"%{value.id} {self.quoted[value.name]}: {found[0]}" if value.name else f"%{value.id}: {found[0]}"
 
 
-def _decisions(node: Node) -> list[str]:
-    parts = [f" @{name_text(node.engine)}"] if node.engine else []
-    parts += [f" {key} {quote(word)}" for key, word in (("precision", node.precision), ("stream", node.stream)) if word]
-    parts += [f" priority {node.priority}"] if node.priority else []
-    return parts + ([f" note {words_text(node.notes)}"] if node.notes else [])
+def _decisions_text(decided: _Decided) -> str:
+    engine, precision, stream, priority, notes = decided
+    parts = [f" @{name_text(engine)}"] if engine else []
+    parts += [f" {key} {quote(word)}" for key, word in (("precision", precision), ("stream", stream)) if word]
+    parts += [f" priority {priority}"] if priority else []
+    return "".join(parts) + (f" note {words_text(notes)}" if notes else "")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from onnx import ModelProto
 
 from atc_py import Options, compile_model
@@ -53,7 +56,7 @@ def test_a_branch_is_a_switch() -> None:
     plan = planned(branching())
     before, region, after = plan.regions
     assert isinstance(region, If)
-    info = task_info(plan)
+    info = ModelTaskDef.FromString(task_info(plan))
     assert followed(info, [1]) == ids([before]) + ids(region.then_branch) + ids([after])
     assert followed(info, [0]) == ids([before]) + ids(region.else_branch) + ids([after])
 
@@ -70,7 +73,7 @@ def test_a_loop_goes_on_while_its_switch_says_so() -> None:
     plan = planned(model([loop, node("Sin", ["l"], ["y"])], {"x": (FLOAT, [4])}, ["y"], {"n": np.array(3)}))
     region = next(r for r in walk(plan.regions) if isinstance(r, Loop))
     after = [t.id for t in plan.tasks() if t.id not in ids(region.body)]
-    info = task_info(plan)
+    info = ModelTaskDef.FromString(task_info(plan))
     for trips in range(3):
         assert followed(info, [1] * trips + [0]) == ids(region.body) * trips + after
     copies = [e.memcpy_async for e in info.task if e.type == TaskType.MEMCPY_ASYNC]
@@ -83,7 +86,7 @@ def test_a_loop_goes_on_while_its_switch_says_so() -> None:
 
 def test_events_of_streams() -> None:
     plan = compile_model(towers(3)).plan
-    info = task_info(plan)
+    info = ModelTaskDef.FromString(task_info(plan))
     assert followed(info, []) == [t.id for t in plan.tasks()]
     waits = [(e.stream_id, e.event_id) for e in info.task if e.type == TaskType.EVENT_WAIT]
     assert waits == [(t.stream, e) for t in plan.tasks() for e in t.waits]
@@ -120,9 +123,22 @@ def test_streams_join_where_regions_end() -> None:
     )
     plan = compile_model(proto).plan
     assert plan.streams >= 2 and len([r for r in plan.regions if isinstance(r, Static)]) == 2
-    info = task_info(plan)
+    info = ModelTaskDef.FromString(task_info(plan))
     for choice in (0, 1):
         followed(info, [choice])
     assert info.event_num > plan.events
     joined = [e for e in info.task if e.type == TaskType.EVENT_WAIT and e.event_id >= plan.events]
     assert {e.stream_id for e in joined} == set(range(plan.streams))
+
+
+def test_numbers_that_have_no_place_are_refused() -> None:
+    plan = planned(branching())
+    for changed in (replace(plan, streams=-1), replace(plan, events=1 << 32), replace(plan, weights_nbytes=-5)):
+        with pytest.raises(ValueError, match="bits"):
+            task_info(changed)
+
+
+def test_the_bytes_are_those_that_protobuf_writes() -> None:
+    for plan in (planned(branching()), compile_model(towers(3)).plan):
+        made = task_info(plan)
+        assert ModelTaskDef.FromString(made).SerializeToString(deterministic=True) == made

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atc_py.emit.attrs import attrs_bytes, descriptor
-from atc_py.emit.wire import number, packed, text, texts, varint
+from atc_py.emit.attrs import attrs_bytes, descriptor, number_entry, texts_entry
+from atc_py.emit.wire import BYTES, nested, number, packed, tag, text, texts, varint, within
 from atc_py.ir.dims import symbol
 from atc_py.ir.types import DType, Format, Optional, Sequence, Tensor, Type
 from om_format.proto.ge_ir_pb2 import AttrDef, OpDef, TensorDescriptor
@@ -80,3 +80,19 @@ def test_descriptors(type_: Tensor, shape: list[int], layout: str, size: int) ->
 def test_values_of_the_host_say_what_they_are(type_: Type) -> None:
     found = TensorDescriptor.FromString(descriptor(type_))
     assert found.attr["_atc_type"].s and not found.size and not found.name
+
+
+@given(st.lists(st.text(max_size=200), max_size=3), INTS)
+def test_entries_of_one_kind_are_the_same_entries(words: list[str], value: int) -> None:
+    assert texts_entry(ATTR, "name", words) == attrs_bytes(ATTR, {"name": words})
+    assert number_entry(ATTR, "name", value) == attrs_bytes(ATTR, {"name": value})
+
+
+@pytest.mark.parametrize("values", [(1, True, 1.0), (0.0, -0.0), ((1,), (1.0,))])
+def test_attributes_that_python_takes_for_equal_are_told_apart(values: tuple[Any, ...]) -> None:
+    assert len({attrs_bytes(ATTR, {"name": value}) for value in values}) == len(values)
+
+
+@given(st.binary(max_size=300))
+def test_a_message_inside_of_messages(content: bytes) -> None:
+    assert within(content, tag(3, BYTES), b"before" + tag(1, BYTES)) == b"before" + nested(1, nested(3, content))

@@ -14,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atc_py.errors import AtcError
+from atc_py.ir.attr_text import attrs_key, keyed_attrs
 from atc_py.ir.constants import Blob, Derived, Splat
 from atc_py.ir.graph import Graph, Range
 from atc_py.ir.text import (
     BlobTable,
+    GraphPrinter,
     parse_attrs,
     parse_const,
     parse_graph,
@@ -289,3 +291,40 @@ def test_reading_is_linear_and_quick() -> None:
     start = time.process_time()
     parse_graph(text)
     assert time.process_time() - start < 1.0  # about 0.06 s on one core of 2024
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"a": 1}, {"a": True}),
+        ({"a": 1}, {"a": 1.0}),
+        ({"a": (1, 2)}, {"a": (1, 2.0)}),
+        ({"a": (1, 0)}, {"a": (True, False)}),
+        ({"a": 0.0}, {"a": -0.0}),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ({"a": "float16"}, {"a": DType.FLOAT16}),
+    ],
+)
+def test_attributes_that_python_takes_for_equal_have_texts_of_their_own(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    for attrs in (one, other, one):
+        read = parse_attrs(print_attrs(attrs))
+        assert [(k, repr(v), type(v)) for k, v in read.items()] == [(k, repr(v), type(v)) for k, v in attrs.items()]
+    keys = [attrs_key(attrs) for attrs in (one, other)]
+    assert keys[0] is None or keys[0] != keys[1]
+
+
+def test_attributes_come_back_from_their_key() -> None:
+    attrs = {"pads": (1, 1), "mode": "same", "eps": 1e-5, "to": DType.FLOAT16, "k": None, "b": True, "raw": b"x"}
+    key = attrs_key(attrs)
+    assert key is not None and keyed_attrs(key) == attrs and list(keyed_attrs(key)) == list(attrs)
+    for value in (0.0, [1], (), (1.5,), np.float32(1), Splat(DType.FLOAT32, (2,), np.float32(1))):
+        assert attrs_key({"v": value}) is None
+
+
+@given(plans(), plans())
+def test_a_printer_prints_each_graph_as_if_it_were_the_first(one: Plan, other: Plan) -> None:
+    together, alone = GraphPrinter(BlobTable()), BlobTable()
+    for graph in (build(one), build(other), build(one)):
+        assert together.text(graph) == print_graph(graph, alone)

@@ -32,6 +32,7 @@ from om_format import (
 )
 from om_format.header import HEADER_BYTES
 from om_format.proto.ge_ir_pb2 import ModelDef
+from om_format.weights import JOINED
 from om_format.writer import Model
 
 from .sample import BIAS, KERNEL, conv_model, conv_om, tiny_om
@@ -388,3 +389,16 @@ def test_model_def_is_parsed_from_the_partition_alone() -> None:
     with pytest.raises(OmError, match="TASK_INFO"):
         om.task_info()
     assert conv_model(0, 0).name == "conv"
+
+
+@given(st.lists(st.sampled_from([0, 1, 1000, JOINED - 1, JOINED, 3 * JOINED]), max_size=30))
+@settings(max_examples=50)
+def test_small_constants_are_written_together(sizes: list[int]) -> None:
+    layout = WeightsLayout(table_bytes(4))
+    offsets = [layout.add(size) for size in sizes]
+    chunks = list(layout.chunks([bytes([index + 1]) * size for index, size in enumerate(sizes)]))
+    content = bytearray(layout.total)
+    for index, (offset, size) in enumerate(zip(offsets, sizes)):
+        content[offset : offset + size] = bytes([index + 1]) * size
+    assert b"".join(chunks) == content
+    assert len(chunks) <= 2 * sum(size >= JOINED for size in sizes) + layout.total // JOINED + 1
