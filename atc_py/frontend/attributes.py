@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from typing import Any
@@ -14,6 +14,7 @@ from onnx import AttributeProto
 from atc_py.frontend.external import ExternalFiles
 from atc_py.frontend.onnx_types import UnusableType, element, to_type
 from atc_py.frontend.tensors import any_constant
+from atc_py.frontend.topology import Named
 from atc_py.ir.constants import Blob, Derived, DimVec, Splat
 from atc_py.ir.types import DType, Map, Optional, Sequence, Tensor
 from atc_py.ops.base import Attr, InferError, Op
@@ -31,9 +32,7 @@ _LISTS = (
 
 
 def _kind(a: AttributeProto) -> int:
-    """The attribute's type; files of old exporters leave it out, so it follows from the field that is set."""
-    if a.type:
-        return int(a.type)
+    """The type of an attribute without one, as files of old exporters have them: that of the field that is set."""
     return next(
         (kind for name, kind in _FIELDS if a.HasField(name)),
         next((k for name, k in _LISTS if len(getattr(a, name))), 0),
@@ -42,19 +41,10 @@ def _kind(a: AttributeProto) -> int:
 
 def decode(a: AttributeProto, files: ExternalFiles) -> Any:
     """The attribute's value. Strings are decoded so that every byte string comes back by encoding it again."""
-    kind = _kind(a)
-    if kind == AttributeProto.INT:
-        return a.i
-    if kind == AttributeProto.INTS:
-        return tuple(a.ints)
-    if kind == AttributeProto.FLOAT:
-        return a.f
-    if kind == AttributeProto.FLOATS:
-        return tuple(a.floats)
-    if kind == AttributeProto.STRING:
-        return a.s.decode("utf-8", "surrogateescape")
-    if kind == AttributeProto.STRINGS:
-        return tuple(s.decode("utf-8", "surrogateescape") for s in a.strings)
+    kind = a.type or _kind(a)
+    plain = _PLAIN.get(kind)
+    if plain is not None:
+        return plain(a)
     if kind == AttributeProto.TENSOR:
         return any_constant(a.t, files)
     if kind == AttributeProto.SPARSE_TENSOR:
@@ -71,21 +61,32 @@ def decode(a: AttributeProto, files: ExternalFiles) -> Any:
     )
 
 
-def resolve(given: Any, env: Attributes | None) -> dict[str, AttributeProto]:
+_PLAIN: dict[int, Callable[[AttributeProto], Any]] = {
+    AttributeProto.INT: lambda a: a.i,
+    AttributeProto.INTS: lambda a: tuple(a.ints),
+    AttributeProto.FLOAT: lambda a: a.f,
+    AttributeProto.FLOATS: lambda a: tuple(a.floats),
+    AttributeProto.STRING: lambda a: a.s.decode("utf-8", "surrogateescape"),
+    AttributeProto.STRINGS: lambda a: tuple(s.decode("utf-8", "surrogateescape") for s in a.strings),
+}
+"""How values of plain types are read."""
+
+
+def resolve(given: Iterable[Named], env: Attributes | None) -> dict[str, AttributeProto]:
     """Attributes by name; inside a function, references are replaced by the call's attributes or left out."""
     found: dict[str, AttributeProto] = {}
-    for a in given:
-        if a.name in found:
-            raise InferError(f"attribute '{a.name}' is given twice")
-        if not a.ref_attr_name:
-            found[a.name] = a
+    for name, refers_to, a in given:
+        if name in found:
+            raise InferError(f"attribute '{name}' is given twice")
+        if not refers_to:
+            found[name] = a
         elif env is None:
-            raise InferError(f"attribute '{a.name}' refers to '{a.ref_attr_name}' outside of a function")
-        elif a.ref_attr_name in env:
+            raise InferError(f"attribute '{name}' refers to '{refers_to}' outside of a function")
+        elif refers_to in env:
             copy = AttributeProto()
-            copy.CopyFrom(env[a.ref_attr_name])
-            copy.name = a.name
-            found[a.name] = copy
+            copy.CopyFrom(env[refers_to])
+            copy.name = name
+            found[name] = copy
     return found
 
 

@@ -20,7 +20,7 @@ from atc_py.frontend.attributes import coerce
 from atc_py.frontend.fold import foldable
 from atc_py.frontend.frame import POISONED, Frame, Site
 from atc_py.frontend.onnx_types import UnusableType, to_type
-from atc_py.frontend.topology import GraphInfo, NodeInfo
+from atc_py.frontend.topology import GraphInfo, NodeInfo, named
 from atc_py.ir.graph import ABSENT, Graph
 from atc_py.ir.types import DType, Tensor, Type
 from atc_py.ops.base import InferError
@@ -215,9 +215,9 @@ def _scan_8(site: Site, attrs: dict[str, Any]) -> tuple[Site, dict[str, Any]]:
         "Scan", "", "", f"{node.label}_sequence", formal, made, (), node.bodies, node.implicit, version=9
     )
     directions = attrs.pop("directions", ())
-    sequence.attributes = [onnx.helper.make_attribute(n, v) for n, v in attrs.items()]
     if directions:
-        sequence.attributes.append(onnx.helper.make_attribute("scan_input_directions", directions))
+        attrs["scan_input_directions"] = directions
+    sequence.attributes = named(onnx.helper.make_attribute(n, v) for n, v in attrs.items())
     free = dict.fromkeys(node.implicit, node.place)
     batch = GraphInfo(f"{site.label}/batch", dict.fromkeys(formal, onnx.TypeProto()), made, [sequence], free=free)
     names, values = node.inputs[1:], list(site.inputs[1:])
@@ -236,7 +236,7 @@ def _cut(batch: GraphInfo, sequence: NodeInfo, scanned: int) -> None:
     states = len(sequence.inputs) - scanned
 
     def node(op: str, inputs: tuple[str, ...], output: str, version: int, **attrs: Any) -> NodeInfo:
-        made = [onnx.helper.make_attribute(n, v) for n, v in attrs.items()]
+        made = named(onnx.helper.make_attribute(n, v) for n, v in attrs.items())
         return NodeInfo(op, "", "", f"{output}_{op}", inputs, (output,), made, version=version)
 
     before = [node("Unsqueeze", (length, zero), one_, 13)]

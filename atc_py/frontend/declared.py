@@ -18,6 +18,7 @@ from atc_py.ops.shapes import show
 
 if TYPE_CHECKING:
     from atc_py.frontend.frame import Frame
+    from atc_py.frontend.topology import NodeInfo
 
 
 class Refiner:
@@ -28,10 +29,9 @@ class Refiner:
         self._warnings = warnings
         self.reshaped = False
 
-    def refine(self, frame: Frame, name: str, made: int, place: str) -> None:
-        """Refine the type of value `made`, which `place` has just made for the tensor `name`."""
-        proto = frame.info.declared.get(name)
-        told = None if proto is None else declared(proto)
+    def refine(self, frame: Frame, node: NodeInfo, name: str, made: int) -> None:
+        """Refine the type of value `made`, which `node` has just made for the tensor `name` that is declared."""
+        told = declared(frame.info.declared[name])
         if told is None:
             return
         graph = frame.scope.graph
@@ -40,15 +40,20 @@ class Refiner:
             return
         if told.dtype is not None and told.dtype is not value.type.dtype:
             cause = f"the model declares output '{name}' as {told.dtype!r}, but it is {value.type.dtype!r}"
-            self._problems.add(codes.CONTRADICTION, place, cause, "the model was edited wrongly: export it again")
+            self._problems.add(
+                codes.CONTRADICTION, frame.place(node), cause, "the model was edited wrongly: export it again"
+            )
             return
         if told.dims is not None:
-            shape = self._shape(graph, value.type, told, name, place)
+            shape = self._shape(frame, node, value.type, told, name)
             if shape != value.type.shape:
                 value.type = value.type.with_shape(shape)
 
-    def _shape(self, graph: Graph, found: Tensor, told: Declared, name: str, place: str) -> tuple[Size, ...] | None:
+    def _shape(self, frame: Frame, node: NodeInfo, found: Tensor, told: Declared, name: str) -> tuple[Size, ...] | None:
         assert told.dims is not None
+        if found.shape == told.dims:
+            return found.shape
+        graph = frame.scope.graph
         if found.shape is None:
             return tuple(
                 size if (size := self._size(graph, d)) is not None else graph.fresh_symbol(f"declared.{i}")
@@ -60,7 +65,7 @@ class Refiner:
             if not self.reshaped:
                 listed = "[" + ", ".join("?" if d is None else str(d) for d in told.dims) + "]"
                 cause = f"output '{name}' has shape {show(found.shape)}, but the model declares {listed}"
-                self._warnings.append(Problem(codes.DECLARED_SHAPE, place, cause))
+                self._warnings.append(Problem(codes.DECLARED_SHAPE, frame.place(node), cause))
             return found.shape
         return tuple(
             size if _at_run_time(graph, a) and (size := self._size(graph, b)) is not None else a for a, b in pairs

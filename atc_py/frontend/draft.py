@@ -18,8 +18,7 @@ from atc_py.ir.dims import Dim, Size
 from atc_py.ir.graph import ABSENT
 from atc_py.ir.types import DType, Tensor, Type
 from atc_py.ops.base import Array, InferError
-from atc_py.ops.build import Scope, as_constant
-from atc_py.ops.shapes import as_objects
+from atc_py.ops.build import Scope, dims_constant
 
 Adapter = Callable[["Draft"], Union["list[int]", None]]
 
@@ -71,9 +70,7 @@ class Draft:
 
     def ints(self, values: Sequence[Size]) -> int:
         """An int64 vector constant; symbolic sizes are allowed."""
-        if any(isinstance(v, Dim) for v in values):
-            return self.scope.graph.add_const(as_constant(as_objects(values), DType.INT64))
-        return self.const(np.array(values, np.int64))
+        return self.scope.graph.add_const(dims_constant([v if isinstance(v, Dim) else int(v) for v in values]))
 
     def const(self, array: Any, dtype: DType | None = None) -> int:
         """A constant."""

@@ -29,12 +29,18 @@ def foldable(graph: Graph, array: Array, dtype: DType) -> bool:
 
 
 def fold_known(graph: Graph, scope: Scope) -> int:
-    """Replace known values by constants, here and in all bodies, and prune; returns how many were replaced."""
+    """Replace known values by constants, here and in all bodies; returns how many were replaced.
+
+    What nobody reads any more goes where that decides what is captured: everywhere, if there are bodies.
+    """
     folded = _fold(graph, scope)
+    if not any(node.subgraphs for node in graph.nodes.values()):
+        return folded
     graph.prune()
     for node in list(graph.nodes.values()):
         for body in node.subgraphs.values():
             folded += fold_known(body, scope.inner(body))
+            body.prune()
         if node.captures:
             drop_unused_captures(graph, node)
     graph.prune()
@@ -43,19 +49,17 @@ def fold_known(graph: Graph, scope: Scope) -> int:
 
 def _fold(graph: Graph, scope: Scope) -> int:
     count = 0
-    for node in list(graph.nodes.values()):
-        if node.op in STRUCTURAL:
+    for output, array in list(scope.facts.items()):
+        value = graph.values.get(output)
+        if value is None or not value.uses or not isinstance(value.type, Tensor):
             continue
-        for output in node.outputs:
-            value, array = graph.values[output], scope.facts.get(output)
-            if array is None or not value.uses or not isinstance(value.type, Tensor) or not _pure(node):
-                continue
-            if not foldable(graph, array, value.type.dtype):
-                continue
-            new = graph.add_const(as_constant(array, value.type.dtype), value.name, node.origin)
-            value.name = ""
-            graph.replace_uses(output, new)
-            count += 1
+        node = graph.nodes[value.producer]
+        if node.op in STRUCTURAL or not _pure(node) or not foldable(graph, array, value.type.dtype):
+            continue
+        new = graph.add_const(as_constant(array, value.type.dtype), value.name, node.origin)
+        value.name = ""
+        graph.replace_uses(output, new)
+        count += 1
     return count
 
 

@@ -33,12 +33,16 @@ class Frame:
     depth: int = 0
     calls: tuple[str, ...] = ()
 
+    def place(self, node: NodeInfo) -> str:
+        """A node of the frame as messages write it."""
+        return f"node '{self.prefix}{node.label}' ({node.spelled})"
+
     def inside(self, info: GraphInfo, scope: Scope, prefix: str) -> Frame:
         """A frame for a body of one of this frame's nodes."""
         return Frame(scope, info, self.opsets, {}, self.env, prefix, self.depth + 1, self.calls)
 
 
-@dataclass
+@dataclass(slots=True)
 class Site:
     """A node that is being imported: its meaning, input values, resolved attributes, and a name that is its own.
 
@@ -56,7 +60,8 @@ class Site:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the output values."""
-        return tuple(self.frame.prefix + n if n else "" for n in self.node.outputs)
+        prefix = self.frame.prefix
+        return tuple([prefix + n if n else "" for n in self.node.outputs]) if prefix else self.node.outputs
 
     def draft(self, attrs: dict[str, Any]) -> Draft:
         """The node as the adapters take it."""
@@ -64,3 +69,8 @@ class Site:
         return Draft(
             found.name, found.version, self.inputs, attrs, len(names), self.leading, self.frame.scope, self.label, names
         )
+
+    def finish(self, op: str, inputs: list[int], attrs: dict[str, Any], outputs: int) -> list[int]:
+        """The node as it is, with its attributes in the newest form; returns its results."""
+        label = self.label
+        return self.frame.scope.emit(op, inputs, attrs, outputs=outputs, name=label, origin=(label,), names=self.names)

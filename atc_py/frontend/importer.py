@@ -12,7 +12,7 @@ import onnx
 
 from atc_py.errors import AtcError, Problem, Problems, error
 from atc_py.frontend import codes, control, custom_ops, type_rules
-from atc_py.frontend.attributes import Attributes, coerce, decode, old_defaults, resolve
+from atc_py.frontend.attributes import Attributes, coerce, decode, resolve
 from atc_py.frontend.constants import constant_node
 from atc_py.frontend.declared import Refiner
 from atc_py.frontend.draft import ADAPTERS, adapt
@@ -24,7 +24,8 @@ from atc_py.frontend.onnx_types import text
 from atc_py.frontend.tensors import any_constant
 from atc_py.frontend.topology import MAX_NESTING, FunctionInfo, NodeInfo, function_of, live, undefined
 from atc_py.ir.graph import ABSENT
-from atc_py.ops.base import InferError
+from atc_py.ir.types import Type
+from atc_py.ops.base import InferError, Op
 from atc_py.ops.build import Scope, lookup
 from atc_py.ops.custom import CustomOp
 
@@ -44,6 +45,7 @@ class Importer:
         self._labels: set[str] = set()
         self._unknown: dict[tuple[str, str, int], list[str]] = {}
         self._meanings: dict[tuple[str, str, int], Meaning] = {}
+        self._allowed: set[tuple[str, str, int, tuple[Type | None, ...]]] = set()
         self._count = 0
         for proto in model.proto.functions:
             self._function(proto)
@@ -71,6 +73,11 @@ class Importer:
         return found
 
     # -- names -------------------------------------------------------------------------------------------------
+
+    def values(self, frame: Frame, names: Sequence[str]) -> list[int]:
+        """The values of tensor names in a frame; see `value`."""
+        known = frame.names
+        return [known[n] if n in known else self.value(frame, n) for n in names]
 
     def value(self, frame: Frame, name: str) -> int:
         """The value of a tensor name in a frame: ABSENT for the empty name, POISONED when its producer is wrong."""
@@ -114,54 +121,62 @@ class Importer:
 
     def _node(self, frame: Frame, node: NodeInfo, leading: int) -> None:
         outputs: Sequence[int] = ()
-        place = f"node '{frame.prefix}{node.label}' ({node.spelled})"
+        declared = frame.info.declared
         try:
             self._count += 1
             if self._count > MAX_NODES:
-                raise error(codes.NESTING, place, f"the model's functions expand to more than {MAX_NODES} nodes")
+                cause = f"the model's functions expand to more than {MAX_NODES} nodes"
+                raise error(codes.NESTING, frame.place(node), cause)
             outputs = self._import(frame, node, leading)
             for name, value in zip(node.outputs, outputs):
-                if name and value >= 0:
-                    self.refiner.refine(frame, name, value, place)
+                if name in declared and name and value >= 0:
+                    self.refiner.refine(frame, node, name, value)
         except InferError as problem:
             code = codes.ATTRIBUTE if problem.cause.startswith(("attribute ", "attributes ")) else codes.NODE
             hint = problem.hint or f"compare the node with what ONNX says of {node.op}, or export the model again"
-            self.problems.add(code, place, problem.cause, hint)
+            self.problems.add(code, frame.place(node), problem.cause, hint)
         except AtcError as problem:
             self.problems.extend(problem.problems)
         except Exception as problem:
             cause = f"{type(problem).__name__}: {problem}"
-            self.problems.add(codes.INNER, place, cause, "please report this with the model")
+            self.problems.add(codes.INNER, frame.place(node), cause, "please report this with the model")
         for i, name in enumerate(node.outputs):
             if name:
                 frame.names[name] = outputs[i] if i < len(outputs) else POISONED
 
     def _import(self, frame: Frame, node: NodeInfo, leading: int) -> Sequence[int]:
-        inputs = [self.value(frame, name) for name in node.inputs]
+        inputs = self.values(frame, node.inputs)
         opset = node.version or frame.opsets.get(node.domain, 1)
-        function = self.functions.get((node.domain, node.op, node.overload))
-        known = function is not None or (node.op == "Constant" and not node.domain)
-        found = Meaning(node.op, opset) if known else self.meaning(node.domain, node.op, opset)
-        if not known and found.unknown:
-            self._unknown.setdefault((node.domain, node.op, opset), []).append(f"'{frame.prefix}{node.label}'")
-        if POISONED in inputs or any(self.value(frame, n) == POISONED for n in node.implicit):
-            self.scan(frame, node)
-            return ()
-        if not known and found.unknown:
+        function = self.functions.get((node.domain, node.op, node.overload)) if self.functions else None
+        found: Meaning | None = None
+        if function is None and (node.op != "Constant" or node.domain):
+            found = self.meaning(node.domain, node.op, opset)
+            if found.unknown:
+                self._unknown.setdefault((node.domain, node.op, opset), []).append(f"'{frame.prefix}{node.label}'")
+        wrong = POISONED in inputs or (node.implicit and POISONED in self.values(frame, node.implicit))
+        if wrong or (found is not None and found.unknown):
             self.scan(frame, node)
             return ()
         given = resolve(node.attributes, frame.env)
         label = self.label(frame, node)
         if function is not None:
             return self._call(frame, node, function, inputs, {**function.defaults, **given}, label)
-        if known:
+        if found is None:
             constant = constant_node(given, self.files)
             name = frame.prefix + node.outputs[0] if node.outputs else label
             return [frame.scope.graph.add_const(constant, name, (label,))]
-        site = Site(frame, node, found, inputs, given, leading, label)
-        types = [None if v == ABSENT else frame.scope.graph.type(v) for v in inputs]
+        return self._operator(Site(frame, node, found, inputs, given, leading, label))
+
+    def _operator(self, site: Site) -> Sequence[int]:
+        """A node of an operator that is neither a function of the model nor a constant."""
+        frame, node, found, inputs, given = site.frame, site.node, site.meaning, site.inputs, site.given
+        values = frame.scope.graph.values
+        types = tuple([None if v == ABSENT else values[v].type for v in inputs])
         if found.schema is not None:
-            type_rules.check(type_rules.formals(node.domain, node.op, found.version), tuple(types))
+            key = (node.domain, node.op, found.version, types)
+            if key not in self._allowed:
+                type_rules.check(found.formals, types)
+                self._allowed.add(key)
         if found.extension is not None:
             return self._extension(site, found.extension)
         if isinstance(found.declared, CustomOp):
@@ -171,30 +186,28 @@ class Importer:
         if found.expandable:
             body = expansion(node, found, types, given)
             if body is not None:
-                return self._call(frame, node, body, inputs, {**body.defaults, **given}, label)
+                return self._call(frame, node, body, inputs, {**body.defaults, **given}, site.label)
         return self._reference(site)
 
     def _declared(self, site: Site) -> list[int]:
         """A declared operator: its attributes read, brought to the newest form, typed and added."""
         op, node = site.meaning.declared, site.node
         assert op is not None
-        strange = [n for n in node.bodies if n not in op.bodies]
-        if strange:
-            raise InferError(f"attribute '{strange[0]}' is a graph, which {site.meaning.name} does not take")
+        strange = next((n for n in node.bodies if n not in op.bodies), None)
+        if strange is not None:
+            raise InferError(f"attribute '{strange}' is a graph, which {site.meaning.name} does not take")
         attrs = self._attributes(site)
         if op.bodies:
             return control.emit(self, site, attrs)
+        if not site.meaning.adapted:
+            attrs, outputs = coerce(op, attrs, site.meaning.schema), _asked_for(op, len(node.outputs), site.leading)
+            return site.finish(site.meaning.name, site.inputs, attrs, outputs)
         draft = site.draft(attrs)
         results = adapt(draft)
         if results is not None:
             return results
         op = op if draft.op == site.meaning.name else lookup(draft.op, {})
-        outputs = draft.outputs
-        while outputs > site.leading and (outputs > len(op.outputs) or op.outputs[outputs - 1].endswith("?")):
-            if op.outputs[-1:] and op.outputs[-1].endswith("*"):
-                break
-            outputs -= 1
-        draft.outputs = outputs
+        draft.outputs = _asked_for(op, draft.outputs, site.leading)
         return draft.finish(draft.op, draft.inputs, coerce(op, draft.attrs, site.meaning.schema))
 
     def _extension(self, site: Site, found: Extension) -> list[int]:
@@ -211,9 +224,8 @@ class Importer:
     def _attributes(self, site: Site) -> dict[str, Any]:
         """The node's attributes, and defaults of its version where the newest version has others."""
         attrs = {n: decode(a, self.files) for n, a in site.given.items() if n not in site.node.bodies}
-        if site.meaning.schema is not None:
-            for name, default in old_defaults(site.node.domain, site.node.op, site.meaning.version):
-                attrs.setdefault(name, default)
+        for name, default in site.meaning.defaults:
+            attrs.setdefault(name, default)
         return attrs
 
     def _reference(self, site: Site) -> list[int]:
@@ -281,3 +293,12 @@ class Importer:
     def report_unknown(self) -> None:
         """Add the unknown operators to the problems."""
         report(self._unknown, codes.UNKNOWN_OP, self.problems)
+
+
+def _asked_for(op: Op, outputs: int, leading: int) -> int:
+    """How many of a node's outputs are made: optional ones, and ones that the newest form lacks, only when read."""
+    while outputs > leading and (outputs > len(op.outputs) or op.outputs[outputs - 1].endswith("?")):
+        if op.outputs[-1:] and op.outputs[-1].endswith("*"):
+            break
+        outputs -= 1
+    return outputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import onnx
@@ -18,9 +18,12 @@ from atc_py.frontend import adapters_microsoft_attention as _adapters_microsoft_
 from atc_py.frontend import adapters_microsoft_misc as _adapters_microsoft_misc  # noqa: F401
 from atc_py.frontend import adapters_microsoft_quant as _adapters_microsoft_quant  # noqa: F401
 from atc_py.frontend import adapters_nn as _adapters_nn  # noqa: F401
+from atc_py.frontend.attributes import old_defaults
+from atc_py.frontend.draft import ADAPTERS
 from atc_py.frontend.extensions import EXTENSIONS, Extension
 from atc_py.frontend.onnx_types import to_proto
 from atc_py.frontend.topology import FunctionInfo, NodeInfo, function_of
+from atc_py.frontend.type_rules import Formal, formals
 from atc_py.ir.types import Type
 from atc_py.ops import get, plugins
 from atc_py.ops.base import REGISTRY, Op
@@ -53,10 +56,27 @@ class Meaning:
         """Whether onnx defines the operator by other operators."""
         return self.schema is not None and (self.schema.has_function or self.schema.has_context_dependent_function)
 
-    @property
+    @cached_property
     def unknown(self) -> bool:
         """Whether nothing can be done with it."""
         return self.declared is None and self.extension is None and not self.expandable and not self.reference
+
+    @cached_property
+    def adapted(self) -> bool:
+        """Whether an adapter takes this version."""
+        return any(self.version < bound for bound, _ in ADAPTERS.get(self.name, ()))
+
+    @cached_property
+    def defaults(self) -> tuple[tuple[str, Any], ...]:
+        """Defaults of this version that differ from those of the newest one."""
+        schema = self.schema
+        return () if schema is None else old_defaults(schema.domain, schema.name, self.version)
+
+    @cached_property
+    def formals(self) -> tuple[Formal, ...]:
+        """The inputs with the types that the schema allows."""
+        schema = self.schema
+        return () if schema is None else formals(schema.domain, schema.name, self.version)
 
 
 def meaning(domain: str, op: str, opset: int) -> Meaning:
@@ -132,6 +152,8 @@ def report(unknown: Mapping[tuple[str, str, int], Sequence[str]], code: str, pro
     """One problem for each unknown operator, with the nodes that use it and the nearest spelling that is known."""
     from atc_py.ops.index import INDEX
 
+    if not unknown:
+        return
     standard = (s.name for s in onnx.defs.get_all_schemas() if not s.domain and not s.deprecated)
     every = sorted({*INDEX, *EXTENSIONS, *standard, *REGISTRY}, key=lambda n: ("::" not in n, n))
     names = {n.rpartition("::")[2].lower(): n for n in every}  # onnx's own last: they win over other domains

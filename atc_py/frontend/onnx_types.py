@@ -50,13 +50,17 @@ def text(name: str | bytes) -> str:
 
 def texts(names: Iterable[str | bytes]) -> tuple[str, ...]:
     """Several names."""
-    return tuple(map(text, names))
+    found = tuple(names)
+    if bytes in map(type, found):
+        return tuple(map(text, found))
+    return found  # type: ignore[return-value]  # none is bytes
 
 
 def element(code: int) -> DType:
     """The DType of a TensorProto.DataType; raises `UnusableType`."""
-    if code in ELEMENTS:
-        return ELEMENTS[code]
+    found = ELEMENTS.get(code)
+    if found is not None:
+        return found
     names = {v: k for k, v in onnx.TensorProto.DataType.items()}
     raise UnusableType(f"element type {names.get(code, code)} is not supported" if code else "it has no element type")
 

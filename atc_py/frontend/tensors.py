@@ -17,6 +17,7 @@ from atc_py.frontend.onnx_types import UnusableType, element
 from atc_py.ir.constants import Array, Blob, Constant, Splat, blob, blob_array, pack_bits, pack_strings, packed_nbytes
 from atc_py.ir.types import DType
 
+_EXTERNAL = onnx.TensorProto.EXTERNAL
 DENSE_LIMIT = 1 << 30
 """Bytes up to which a sparse constant is made dense."""
 
@@ -36,34 +37,38 @@ _FIELDS: dict[DType, tuple[str, type]] = {
 
 def constant(tensor: onnx.TensorProto, files: ExternalFiles) -> Blob:
     """The tensor's value; its bytes are referenced where they lie. Raises `AtcError` when they do not fit."""
-    place = f"tensor '{tensor.name}'"
-    dtype, shape = _header(tensor, place)
+    dtype, shape = _header(tensor)
     if dtype is DType.STRING:
-        return _strings(tensor, shape, place)
+        return _strings(tensor, shape, _place(tensor))
     nbytes = packed_nbytes(dtype, prod(shape))
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+    if tensor.data_location == _EXTERNAL:
         return Blob(dtype, shape, files.view(tensor, nbytes) if nbytes else memoryview(b""))
-    data = memoryview(tensor.raw_data) if tensor.HasField("raw_data") else _typed(tensor, dtype, place)
+    data = memoryview(tensor.raw_data) if tensor.HasField("raw_data") else _typed(tensor, dtype)
     if data.nbytes != nbytes:
         raise error(
             codes.TENSOR_DATA,
-            place,
+            _place(tensor),
             f"{dtype!r}{list(shape)} needs {nbytes} bytes of data, but the model has {data.nbytes}",
             "the file is damaged or was written wrongly: export it again",
         )
     return Blob(dtype, shape, data)
 
 
-def _header(tensor: onnx.TensorProto, place: str) -> tuple[DType, tuple[int, ...]]:
+def _place(tensor: onnx.TensorProto) -> str:
+    """The tensor as messages write it."""
+    return f"tensor '{tensor.name}'"
+
+
+def _header(tensor: onnx.TensorProto) -> tuple[DType, tuple[int, ...]]:
     try:
         dtype = element(tensor.data_type)
     except UnusableType as problem:
-        raise error(codes.TENSOR_DATA, place, str(problem)) from None
+        raise error(codes.TENSOR_DATA, _place(tensor), str(problem)) from None
     shape = tuple(tensor.dims)
-    if any(d < 0 for d in shape):
-        raise error(codes.TENSOR_DATA, place, f"its dims {list(shape)} hold a negative size")
+    if shape and min(shape) < 0:
+        raise error(codes.TENSOR_DATA, _place(tensor), f"its dims {list(shape)} hold a negative size")
     if tensor.HasField("segment"):
-        raise error(codes.TENSOR_DATA, place, "it is stored in segments, which ONNX never defined")
+        raise error(codes.TENSOR_DATA, _place(tensor), "it is stored in segments, which ONNX never defined")
     return dtype, shape
 
 
@@ -79,7 +84,7 @@ def _strings(tensor: onnx.TensorProto, shape: tuple[int, ...], place: str) -> Bl
     return Blob(DType.STRING, shape, memoryview(pack_strings(items)))
 
 
-def _typed(tensor: onnx.TensorProto, dtype: DType, place: str) -> memoryview:
+def _typed(tensor: onnx.TensorProto, dtype: DType) -> memoryview:
     field, entry = _FIELDS.get(dtype, ("int32_data", np.uint8))
     values = getattr(tensor, field)
     array: Array = np.array(values, np.int32 if field == "int32_data" else entry).astype(entry, copy=False)

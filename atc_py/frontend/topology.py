@@ -10,6 +10,7 @@ Everything that is wrong with names alone is found here: undefined tensors, tens
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,9 +25,11 @@ MAX_NESTING = 32
 """Subgraphs and function calls inside one another."""
 
 Initializer = onnx.TensorProto | onnx.SparseTensorProto
+Named = tuple[str, str, onnx.AttributeProto]
+"""An attribute's name, the name of the function's attribute that it refers to (or ""), and the attribute."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class NodeInfo:
     """A node of the file. `label` is its name, or `OpType_<index>`.
 
@@ -39,7 +42,7 @@ class NodeInfo:
     label: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    attributes: Sequence[onnx.AttributeProto] = ()
+    attributes: Sequence[Named] = ()
     bodies: dict[str, GraphInfo] = field(default_factory=dict)
     implicit: tuple[str, ...] = ()
     version: int = 0
@@ -87,19 +90,22 @@ def nodes_of(protos: Iterable[onnx.NodeProto], problems: Problems, depth: int = 
     """Records of nodes in file order, their bodies included; `path` goes before the labels of nodes without a name."""
     found = []
     for index, proto in enumerate(protos):
-        op = text(proto.op_type)
-        label = text(proto.name) or f"{path}{op}_{index}"
-        overload = text(proto.overload) if proto.HasField("overload") else ""
-        domain = normal_domain(text(proto.domain))
-        info = NodeInfo(op, domain, overload, label, texts(proto.input), texts(proto.output), proto.attribute)
-        for attribute in info.attributes:
-            name = text(attribute.name)
-            text(attribute.ref_attr_name)
+        op, name, overload, domain = texts((proto.op_type, proto.name, proto.overload, proto.domain))
+        label = name or f"{path}{op}_{index}"
+        info = NodeInfo(op, normal_domain(domain), overload, label, texts(proto.input), texts(proto.output))
+        info.attributes = named(proto.attribute)
+        for name, _, attribute in info.attributes:
             if attribute.HasField("g"):
                 info.bodies[name] = graph_of(attribute.g, problems, depth + 1, f"{label}/{name}")
-        info.implicit = tuple(dict.fromkeys(name for body in info.bodies.values() for name in body.free))
+        if info.bodies:
+            info.implicit = tuple(dict.fromkeys(name for body in info.bodies.values() for name in body.free))
         found.append(info)
     return found
+
+
+def named(protos: Iterable[onnx.AttributeProto]) -> list[Named]:
+    """Attributes with the names that they have and refer to."""
+    return [(text(a.name), text(a.ref_attr_name), a) for a in protos]
 
 
 def graph_of(proto: onnx.GraphProto, problems: Problems, depth: int = 0, name: str = "") -> GraphInfo:
@@ -111,13 +117,14 @@ def graph_of(proto: onnx.GraphProto, problems: Problems, depth: int = 0, name: s
         if text(value.name) in inputs:
             problems.add(codes.DEFINED_TWICE, f"tensor '{value.name}'", "two inputs of the graph have this name")
         inputs[value.name] = value.type
-    initializers: dict[str, Initializer] = {}
-    named: list[tuple[str, Initializer]] = [(t.name, t) for t in proto.initializer]
-    named += [(t.values.name, t) for t in proto.sparse_initializer]
-    for key, tensor in named:
-        if text(key) in initializers:
-            problems.add(codes.DEFINED_TWICE, f"tensor '{key}'", "two initializers of the graph have this name")
-        initializers[key] = tensor
+    tensors: list[tuple[str, Initializer]] = [(t.name, t) for t in proto.initializer]
+    tensors += [(t.values.name, t) for t in proto.sparse_initializer]
+    initializers = dict(tensors)
+    texts(initializers)
+    if len(initializers) < len(tensors):
+        for key, count in Counter(key for key, _ in tensors).items():
+            if count > 1:
+                problems.add(codes.DEFINED_TWICE, f"tensor '{key}'", "two initializers of the graph have this name")
     declared = {v.name: v.type for v in proto.value_info} | {v.name: v.type for v in proto.output}
     nodes = nodes_of(proto.node, problems, depth, f"{name}/" if depth else "")
     outputs = texts(v.name for v in proto.output)
@@ -147,26 +154,26 @@ def function_of(proto: onnx.FunctionProto, problems: Problems, place: str) -> Fu
 def arrange(graph: GraphInfo, problems: Problems) -> None:
     """Order the nodes and find the free names."""
     maker: dict[str, int] = {}
+    inputs, initializers = graph.inputs, graph.initializers
     for i, node in enumerate(graph.nodes):
         for name in node.outputs:
             if not name:
                 continue
-            if name in maker or name in graph.inputs or name in graph.initializers:
+            if name in maker or name in inputs or name in initializers:
                 other = graph.nodes[maker[name]].place if name in maker else "an input or initializer"
                 cause = f"it is made by {other} and again by {node.place}"
                 problems.add(codes.DEFINED_TWICE, f"tensor '{name}'", cause, "give each tensor a name of its own")
             maker.setdefault(name, i)
-    known = graph.inputs.keys() | graph.initializers.keys()
     free: dict[str, str] = {}
     forward = False
     for i, node in enumerate(graph.nodes):
-        for name in (*node.inputs, *node.implicit):
+        for name in (*node.inputs, *node.implicit) if node.implicit else node.inputs:
             if name in maker:
                 forward = forward or maker[name] >= i
-            elif name and name not in known:
+            elif name and name not in inputs and name not in initializers:
                 free.setdefault(name, node.place)
     for name in graph.outputs:
-        if name and name not in maker and name not in known:
+        if name and name not in maker and name not in inputs and name not in initializers:
             free.setdefault(name, f"output '{name}'")
     graph.free = free
     if forward:
@@ -224,12 +231,15 @@ def undefined(graph: GraphInfo, problems: Problems) -> None:
 
 def live(graph: GraphInfo, wanted: Iterable[str]) -> Iterator[tuple[NodeInfo, int]]:
     """The nodes that `wanted` depends on, in order, each with the number of its leading outputs that matter."""
-    needed = set(wanted)
+    needed = set(filter(None, wanted))
     found: list[tuple[NodeInfo, int]] = []
     for node in reversed(graph.nodes):
-        count = max((i + 1 for i, name in enumerate(node.outputs) if name and name in needed), default=0)
+        count = len(node.outputs)
+        while count and node.outputs[count - 1] not in needed:
+            count -= 1
         if count:
             found.append((node, count))
             needed.update(node.inputs)
             needed.update(node.implicit)
+            needed.discard("")
     return reversed(found)

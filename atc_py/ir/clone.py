@@ -11,29 +11,34 @@ def clone(graph: Graph) -> Graph:
 
 
 def _clone(graph: Graph, copy: Graph) -> Graph:
-    for node in graph.nodes.values():
-        copy.nodes[node.id] = Node(
-            node.id,
-            node.op,
-            list(node.inputs),
-            list(node.outputs),
-            dict(node.attrs),
-            node.name,
-            node.origin,
-            {name: _clone(body, Graph(body.name, copy.symbols)) for name, body in node.subgraphs.items()},
-            node.captures,
-            node.const,
-            node.engine,
-            node.precision,
-            node.stream,
-            node.priority,
-            node.notes,
+    copy.nodes = {
+        n.id: Node(
+            n.id,
+            n.op,
+            n.inputs[:],
+            n.outputs[:],
+            n.attrs.copy(),
+            n.name,
+            n.origin,
+            _bodies(n, copy) if n.subgraphs else {},
+            n.captures,
+            n.const,
+            n.engine,
+            n.precision,
+            n.stream,
+            n.priority,
+            n.notes,
         )
-    for value in graph.values.values():
-        copy.values[value.id] = Value(value.id, value.type, value.name, value.producer, value.index, dict(value.uses))
+        for n in graph.nodes.values()
+    }
+    copy.values = {v.id: Value(v.id, v.type, v.name, v.producer, v.index, v.uses.copy()) for v in graph.values.values()}
     copy.inputs = list(graph.inputs)
     copy.output_names = list(graph.output_names)
     copy.doc = dict(graph.doc)
     copy._next_node, copy._next_value = graph._next_node, graph._next_value
     copy._net_output = graph._net_output
     return copy
+
+
+def _bodies(node: Node, copy: Graph) -> dict[str, Graph]:
+    return {name: _clone(body, Graph(body.name, copy.symbols)) for name, body in node.subgraphs.items()}

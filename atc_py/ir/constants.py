@@ -40,13 +40,14 @@ class Content:
     Gigabytes are looked at in a few places only, unless another blob has the same dtype, shape and bytes there.
     """
 
-    __slots__ = ("_hash", "blob")
+    __slots__ = ("_hash", "_whole", "blob")
 
     def __init__(self, blob: Blob) -> None:
         self.blob = blob
         data, last = blob.data, blob.data.nbytes - SAMPLE
         starts = [last * i // (SAMPLES - 1) for i in range(SAMPLES)] if data.nbytes > SAMPLES * SAMPLE else []
         pieces = b"".join([data[at : at + SAMPLE] for at in starts]) if starts else bytes(data)
+        self._whole = None if starts else pieces
         self._hash = hash((blob.dtype.value, blob.shape, data.nbytes, pieces))
 
     def __hash__(self) -> int:
@@ -54,7 +55,7 @@ class Content:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        """Whether the contents are equal: by their digests, where samples do not tell them apart."""
+        """Whether the contents are equal: by their digests, where they are large and samples do not tell them apart."""
         if not isinstance(other, Content):
             return NotImplemented
         a, b = self.blob, other.blob
@@ -62,16 +63,20 @@ class Content:
             return True
         if self._hash != other._hash or (a.dtype, a.shape, a.nbytes) != (b.dtype, b.shape, b.nbytes):
             return False
-        return a.digest == b.digest
+        return a.digest == b.digest if self._whole is None else self._whole == other._whole
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Blob:
     """A constant whose bytes are `data`: little-endian, C order, packed below eight bits; strings as `pack_strings`."""
 
     dtype: DType
     shape: tuple[int, ...]
     data: memoryview = field(repr=False)
+
+    def __init__(self, dtype: DType, shape: tuple[int, ...], data: memoryview) -> None:
+        # What a frozen dataclass does instead, one field after the other, takes twice as long; models have many blobs.
+        self.__dict__.update(dtype=dtype, shape=shape, data=data)
 
     @cached_property
     def digest(self) -> bytes:
@@ -84,6 +89,14 @@ class Blob:
     def key(self) -> Hashable:
         """Equal for equal constants, and cheaper than the digest where nothing is equal."""
         return Content(self)
+
+    @cached_property
+    def number(self) -> float | int | bool | None:
+        """The one element of a constant that has no other, None where there are more, or it is text."""
+        if self.dtype is DType.STRING or prod(self.shape) != 1:
+            return None
+        item: float | int | bool = blob_array(self).reshape(-1)[0].item()
+        return item
 
     @property
     def nbytes(self) -> int:
@@ -249,7 +262,7 @@ def blob_array(constant: Blob) -> Array:
         array = unpack_bits(constant.data, constant.dtype, prod(constant.shape)).reshape(constant.shape)
     else:
         array = np.frombuffer(constant.data, constant.dtype.numpy).reshape(constant.shape)
-    array.flags.writeable = False
+    array.setflags(write=False)
     return array
 
 

@@ -93,6 +93,8 @@ def floordiv(a: Size, b: Size) -> Size:
 
 def ceildiv(a: Size, b: Size) -> Size:
     """a / b rounded up, for b > 0: (a + b - 1) // b."""
+    if type(a) is int and type(b) is int and b:
+        return (a + b - 1) // b
     b = checked(b)
     return dim_rules.floordiv(checked(a) + b - 1, b)
 

@@ -18,15 +18,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atc_py.ir.constants import Constant
-from atc_py.ir.dims import Dim, symbol
-from atc_py.ir.types import Tensor, Type
+from atc_py.ir.dims import Dim, Size, symbol
+from atc_py.ir.types import DType, Tensor, Type
 
 ABSENT = -1
 STRUCTURAL = frozenset({"Data", "Const", "NetOutput"})
 """Operators that stand for no work."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Value:
     """One result of one node. `uses` are (node id, input index) pairs in the order in which they were made."""
 
@@ -44,7 +44,7 @@ class Value:
         return self.type
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Node:
     """One operation. Read its fields freely; change `inputs`, `outputs` and `subgraphs` only through the graph.
 
@@ -99,11 +99,15 @@ class Graph:
         self.output_names: list[str] = []
         self.symbols: dict[str, Range] = {} if symbols is None else symbols
         self.doc: dict[str, str] = {}
+        self.calls: dict[Any, Any] = {}
+        """What `ops.build` remembers of the nodes that it has typed; no part of the graph's meaning."""
         self._next_node = 0
         self._next_value = 0
         self._net_output: int | None = None
+        self._const_types: dict[tuple[DType, tuple[Size, ...]], Tensor] = {}
+        self._changes = 0
         self._order: list[Node] = []
-        self._edges: list[tuple[int, Node, list[int], list[int]]] = []
+        self._ordered_at = -1
 
     # -- building ----------------------------------------------------------------------------------------------
 
@@ -125,23 +129,28 @@ class Graph:
         ids = list(inputs)
         while ids and ids[-1] == ABSENT and not captures:
             ids.pop()
-        node = Node(
-            self._next_node, op, ids, [], dict(attrs or {}), name, origin, dict(subgraphs or {}), captures, const
-        )
-        self._next_node += 1
-        self.nodes[node.id] = node
-        for i, type_ in enumerate(types):
-            node.outputs.append(self._new_value(type_, names[i] if i < len(names) else "", node.id, i))
+        number = self._next_node
+        node = Node(number, op, ids, [], dict(attrs or {}), name, origin, dict(subgraphs or {}), captures, const)
+        self._next_node = number + 1
+        self._changes += 1
+        self.nodes[number] = node
+        if types:
+            self.add_outputs(node, types, names)
+        values = self.values
         for i, value in enumerate(ids):
             if value != ABSENT:
-                self.values[value].uses[(node.id, i)] = None
+                values[value].uses[(number, i)] = None
         return node
 
-    def _new_value(self, type_: Type, name: str, producer: int, index: int) -> int:
-        value = Value(self._next_value, type_, name, producer, index)
-        self._next_value += 1
-        self.values[value.id] = value
-        return value.id
+    def add_outputs(self, node: Node, types: Sequence[Type], names: Sequence[str] = ()) -> None:
+        """Give the node more results: one new value for each of `types`."""
+        self._changes += 1
+        values, outputs, given = self.values, node.outputs, len(names)
+        for i, type_ in enumerate(types):
+            number = self._next_value
+            self._next_value = number + 1
+            values[number] = Value(number, type_, names[i] if i < given else "", node.id, len(outputs))
+            outputs.append(number)
 
     def add_input(self, name: str, type_: Type) -> int:
         """Add a graph input; returns its value's id."""
@@ -151,9 +160,16 @@ class Graph:
 
     def add_const(self, constant: Constant, name: str = "", origin: tuple[str, ...] = ()) -> int:
         """Add a constant; returns its value's id."""
-        type_ = Tensor(constant.dtype, constant.shape)
-        node = self.add("Const", [], [type_], name=name, names=[name], const=constant, origin=origin)
-        return node.outputs[0]
+        key = (constant.dtype, constant.shape)
+        type_ = self._const_types.get(key)
+        if type_ is None:
+            type_ = self._const_types[key] = Tensor(*key)
+        number, made = self._next_node, self._next_value
+        self.nodes[number] = Node(number, "Const", [], [made], {}, name, origin, {}, 0, constant)
+        self.values[made] = Value(made, type_, name, number, 0)
+        self._next_node, self._next_value = number + 1, made + 1
+        self._changes += 1
+        return made
 
     def set_outputs(self, values: Sequence[int], names: Sequence[str]) -> None:
         """Make `values` the graph's outputs (once, when the graph is built)."""
@@ -197,7 +213,7 @@ class Graph:
 
     def const(self, value: int) -> Constant | None:
         """The value's constant, or None when it is computed or absent."""
-        return None if value == ABSENT else self.producer(value).const
+        return None if value == ABSENT else self.nodes[self.values[value].producer].const
 
     def consumers(self, value: int) -> list[Node]:
         """The nodes that read the value, each once, in the order in which the uses were made."""
@@ -214,49 +230,52 @@ class Graph:
 
     def order(self) -> list[Node]:
         """All nodes, producers first; among ready nodes the lowest id first. `ValueError` on a cycle."""
-        if self._in_order():
-            return list(self.nodes.values())
-        edges = [(number, node, node.inputs[:], node.outputs[:]) for number, node in self.nodes.items()]
-        if edges != self._edges:  # passes that change nothing ask again and again
-            self._order, self._edges = self._sorted(), edges
+        if self._ordered_at != self._changes:  # passes that change nothing ask again and again
+            self._order, self._ordered_at = self._sorted(), self._changes
         return self._order[:]
 
     def _sorted(self) -> list[Node]:
-        waiting: dict[int, int] = {}
-        ready: list[int] = []
-        for node in self.nodes.values():
-            count = len(node.inputs) - node.inputs.count(ABSENT)
-            if count:
-                waiting[node.id] = count
-            else:
-                ready.append(node.id)
-        heapq.heapify(ready)
+        """Nodes by id, except that a node which reads a later one comes as soon as that has come."""
+        nodes, values = self.nodes, self.values
         result: list[Node] = []
-        nodes, values, pop, push = self.nodes, self.values, heapq.heappop, heapq.heappush
-        while ready:
-            node = nodes[pop(ready)]
+        late: dict[int, int] = {}  # how many inputs a node still waits for whose turn by id is over
+        waits: dict[int, list[int]] = {}  # by producer: who waits for it
+        pending: set[int] = set()  # what has not come although its turn by id is over
+        for number in sorted(nodes):
+            node = nodes[number]
+            missing = 0
+            for value in node.inputs:
+                if value != ABSENT:
+                    source = values[value].producer
+                    if source >= number or source in pending:
+                        waits.setdefault(source, []).append(number)
+                        missing += 1
+            if missing:
+                late[number] = missing
+                pending.add(number)
+                continue
             result.append(node)
-            for value in node.outputs:
-                for user, _ in values[value].uses:
-                    count = waiting[user] - 1
-                    waiting[user] = count
-                    if not count:
-                        push(ready, user)
-        if len(result) != len(self.nodes):
-            raise ValueError(f"graph '{self.name}' has a cycle through {len(self.nodes) - len(result)} nodes")
+            if number in waits:
+                self._released(number, waits, late, pending, result)
+        if pending:
+            raise ValueError(f"graph '{self.name}' has a cycle through {len(pending)} nodes")
         return result
 
-    def _in_order(self) -> bool:
-        """Whether the nodes stand in the order of their ids, each after what it reads (as after an import)."""
-        values, last = self.values, -1
-        for number, node in self.nodes.items():
-            if number < last:
-                return False
-            for value in node.inputs:
-                if value != ABSENT and values[value].producer >= number:
-                    return False
-            last = number
-        return True
+    def _released(
+        self, number: int, waits: dict[int, list[int]], late: dict[int, int], pending: set[int], result: list[Node]
+    ) -> None:
+        """Append the nodes that waited for node `number` and can come now, the lowest id first."""
+        ready: list[int] = []
+        while True:
+            for waiting in waits.pop(number, ()):
+                late[waiting] -= 1
+                if not late[waiting]:
+                    heapq.heappush(ready, waiting)
+            if not ready:
+                return
+            number = heapq.heappop(ready)
+            pending.discard(number)
+            result.append(self.nodes[number])
 
     def walk(self) -> Iterator[Graph]:
         """This graph and all graphs inside it, outer ones first."""
@@ -264,13 +283,14 @@ class Graph:
         while stack:
             graph = stack.pop()
             yield graph
-            inner = [s for n in graph.nodes.values() for s in n.subgraphs.values()]
+            inner = [s for n in graph.nodes.values() if n.subgraphs for s in n.subgraphs.values()]
             stack.extend(reversed(inner))
 
     # -- rewriting ---------------------------------------------------------------------------------------------
 
     def set_input(self, node: Node, index: int, value: int) -> None:
         """Let input `index` of `node` read `value` (or ABSENT)."""
+        self._changes += 1
         old = node.inputs[index]
         if old != ABSENT:
             del self.values[old].uses[(node.id, index)]
@@ -280,6 +300,7 @@ class Graph:
 
     def set_inputs(self, node: Node, inputs: Sequence[int]) -> None:
         """Give `node` other inputs; the number may change."""
+        self._changes += 1
         for i, old in enumerate(node.inputs):
             if old != ABSENT:
                 del self.values[old].uses[(node.id, i)]
@@ -292,6 +313,7 @@ class Graph:
         """Let every reader of `old` (the graph's outputs included) read `new`."""
         if old == new:
             return
+        self._changes += 1
         source, target = self.values[old], self.values[new]
         for node, index in source.uses:
             self.nodes[node].inputs[index] = new
@@ -365,6 +387,7 @@ class Graph:
 
     def remove(self, node: Node) -> None:
         """Delete a node whose outputs nobody reads, with its values."""
+        self._changes += 1
         for value in node.outputs:
             assert not self.values[value].uses, f"%{value} of {node.op} is still read"
         for i, value in enumerate(node.inputs):
@@ -388,48 +411,50 @@ class Graph:
         self.replace_uses(old.id, source)
         self.remove(node)
 
-    def prune(self) -> int:
-        """Delete nodes that reach no output (graph inputs stay); returns how many."""
-        stack = [self.net_output.id, *(self.values[v].producer for v in self.inputs)]
+    def prune(self) -> list[Node]:
+        """Delete nodes that reach no output (graph inputs stay); returns them."""
+        nodes, values = self.nodes, self.values
+        stack = [self.net_output.id, *(values[v].producer for v in self.inputs)]
         live = set(stack)
         while stack:
-            for value in self.nodes[stack.pop()].inputs:
-                if value != ABSENT and (p := self.values[value].producer) not in live:
+            for value in nodes[stack.pop()].inputs:
+                if value != ABSENT and (p := values[value].producer) not in live:
                     live.add(p)
                     stack.append(p)
-        dead = [n for n in self.nodes.values() if n.id not in live]
+        dead = [] if len(live) == len(nodes) else [n for n in nodes.values() if n.id not in live]
         for node in dead:
             for i, value in enumerate(node.inputs):
                 if value != ABSENT:
-                    self.values[value].uses.pop((node.id, i), None)
+                    values[value].uses.pop((node.id, i), None)
         for node in dead:
             for value in node.outputs:
-                del self.values[value]
-            del self.nodes[node.id]
-        return len(dead)
+                del values[value]
+            del nodes[node.id]
+        self._changes += len(dead)
+        return dead
 
     def renumber(self, order: Sequence[Node]) -> None:
-        """Give nodes and values new ids that follow `order` (which must hold every node once)."""
-        node_ids = {n.id: i for i, n in enumerate(order)}
-        value_ids: dict[int, int] = {}
-        for node in order:
-            for old in node.outputs:
-                value_ids[old] = len(value_ids)
-        value_ids[ABSENT] = ABSENT
-        values: dict[int, Value] = {}
-        for node in order:
-            node.inputs[:] = [value_ids[v] for v in node.inputs]
-            for old in node.outputs:
-                value = self.values[old]
-                value.id, value.producer = value_ids[old], node_ids[value.producer]
-                value.uses = dict.fromkeys(sorted((node_ids[n], i) for n, i in value.uses))
+        """Give nodes and values new ids that follow `order`; what is not in it goes (nothing of it may read that)."""
+        old_values, values = self.values, dict[int, Value]()
+        new_ids = {ABSENT: ABSENT}
+        for number, node in enumerate(order):
+            outputs = node.outputs
+            for i, old in enumerate(outputs):
+                value = old_values[old]
+                new_ids[old] = value.id = outputs[i] = len(values)
+                value.producer, value.uses = number, {}
                 values[value.id] = value
-            node.outputs[:] = [value_ids[v] for v in node.outputs]
-        if self._net_output is not None:
-            self._net_output = node_ids[self._net_output]
-        for node in order:
-            node.id = node_ids[node.id]
-        self.inputs = [value_ids[v] for v in self.inputs]
-        self.nodes = {n.id: n for n in order}
-        self.values = values
+        inputs = [new_ids[v] for v in self.inputs]
+        end = None if self._net_output is None else self.nodes[self._net_output]
+        for number, node in enumerate(order):
+            node.id = number
+            read = node.inputs
+            for i, old in enumerate(read):
+                read[i] = new = new_ids[old]
+                if new != ABSENT:
+                    values[new].uses[(number, i)] = None
+        self.inputs, self.values = inputs, values
+        self.nodes = dict(enumerate(order))
+        self._net_output = None if end is None else end.id
         self._next_node, self._next_value = len(order), len(values)
+        self._changes += 1

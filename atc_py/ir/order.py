@@ -45,11 +45,17 @@ def canonicalize(graph: Graph) -> None:
     """
     for inner in reversed(list(graph.walk())):
         for node in inner.nodes.values():
-            _settle(inner, node)
-        inner.prune()
+            if len(node.attrs) > 1:
+                node.attrs = dict(sorted(node.attrs.items()))
+            if node.subgraphs or ABSENT in node.inputs:
+                _settle(inner, node)
+        if inner is not graph:
+            inner.prune()
     layout = _layout(graph)
     for inner, order in layout:
         inner.renumber(order)
+    if not graph.symbols:
+        return
     names = _symbol_names(graph, layout)
     ranges = {new: graph.symbols[old] for old, new in names.items()}
     rename_symbols(graph, {old: symbol(new) for old, new in names.items() if old != new})
@@ -75,12 +81,17 @@ def structural_order(graph: Graph) -> list[Node]:
                 continue
             source = values[value].producer
             finished = done.get(source)
-            if finished is None:
-                done[source] = False
-                stack += ((node, i), (nodes[source], 0))
-                break
-            if not finished:
+            if finished:
+                continue
+            if finished is not None:
                 raise ValueError(f"graph '{graph.name}' has a cycle through node #{source}")
+            maker = nodes[source]
+            if maker.inputs:
+                done[source] = False
+                stack += ((node, i), (maker, 0))
+                break
+            done[source] = True
+            order.append(maker)
         else:
             done[node.id] = True
             order.append(node)
@@ -88,13 +99,11 @@ def structural_order(graph: Graph) -> list[Node]:
 
 
 def _settle(graph: Graph, node: Node) -> None:
-    """What of a node does not depend on the order of others; its subgraphs are settled already."""
-    if len(node.attrs) > 1:
-        node.attrs = dict(sorted(node.attrs.items()))
+    """Subgraphs by name, captures as they are first read, no absent inputs at the end; bodies are settled already."""
     if node.subgraphs:
         node.subgraphs = dict(sorted(node.subgraphs.items()))
         _order_captures(graph, node)
-    elif node.inputs and node.inputs[-1] == ABSENT:
+    elif node.inputs[-1] == ABSENT:
         kept = max((i + 1 for i, v in enumerate(node.inputs) if v != ABSENT), default=0)
         graph.set_inputs(node, node.inputs[:kept])
 
@@ -146,16 +155,15 @@ def _symbol_names(graph: Graph, layout: list[tuple[Graph, list[Node]]]) -> dict[
     fixed = {name for name, r in symbols.items() if not r.runtime}
     names: dict[str, str] = {}
     taken = set(fixed)
-    if symbols:
-        for inner, order in layout:
-            for position, node in enumerate(order):
-                for name in _appearing(inner, node):
-                    if name in names or name not in symbols:
-                        continue
-                    why = _SERIAL.sub("", name.rpartition(".")[2])
-                    new = name if name in fixed else _free(f"{node.op.rpartition('::')[2]}{position}.{why}", taken)
-                    names[name] = new
-                    taken.add(new)
+    for inner, order in layout:
+        for position, node in enumerate(order):
+            for name in _appearing(inner, node):
+                if name in names or name not in symbols:
+                    continue
+                why = _SERIAL.sub("", name.rpartition(".")[2])
+                new = name if name in fixed else _free(f"{node.op.rpartition('::')[2]}{position}.{why}", taken)
+                names[name] = new
+                taken.add(new)
     return names | {name: name for name in sorted(fixed) if name not in names}
 
 

@@ -94,13 +94,15 @@ def _sizes(sizes: tuple[Size, ...], env: Mapping[str, Size]) -> tuple[Size, ...]
 
 def rename_symbols(graph: Graph, env: Mapping[str, Size]) -> None:
     """Replace symbols in the types, constants and attributes of a graph and of all graphs inside it."""
+    if not env:
+        return
     types: dict[Type, Type] = {}
     for inner in graph.walk():
         for value in inner.values.values():
             if value.type not in types:
                 types[value.type] = rename(value.type, env)
             value.type = types[value.type]
-        for node in inner.nodes.values() if env else ():
+        for node in inner.nodes.values():
             node.const = rename(node.const, env)
             for name, item in node.attrs.items():
                 if type(item) not in _PLAIN:

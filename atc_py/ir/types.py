@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -97,15 +97,20 @@ class DType(enum.Enum):
     @classmethod
     def of(cls, dtype: np.dtype[Any] | type) -> DType:
         """The `DType` of a numpy dtype; raises `ValueError` for one that has none."""
-        name = np.dtype(dtype).name
-        if name in ("object", "str") or name.startswith("str"):
-            return cls.STRING
-        return cls(name)
+        return _of(dtype)
 
     __hash__ = object.__hash__  # there is one object for each: Enum would hash its name, in Python
 
     def __repr__(self) -> str:
         return self.value
+
+
+@lru_cache(1 << 8)
+def _of(dtype: np.dtype[Any] | type) -> DType:
+    name = np.dtype(dtype).name
+    if name in ("object", "str") or name.startswith("str"):
+        return DType.STRING
+    return DType(name)
 
 
 _BITS = {d: int("".join(c for c in d.value.split("_")[0] if c.isdigit()) or 0) for d in DType} | {DType.BOOL: 8}

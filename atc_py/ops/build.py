@@ -9,7 +9,10 @@ object with ints and Dims. Shape arithmetic is thereby computed as the graph gro
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -23,9 +26,12 @@ from atc_py.ir.types import DType, Map, Optional, Tensor, Type
 from atc_py.ir.types import Sequence as SequenceType
 from atc_py.ops import MARK, get
 from atc_py.ops.base import REGISTRY, Array, Infer, InferError, Op, Result
+from atc_py.ops.shapes import as_objects
 
 KNOWN_LIMIT = 1024
 """Values with more elements than this are not followed."""
+KEPT = 128
+"""Bytes of the largest value for which types are remembered."""
 
 
 def known_value(constant: Constant | None) -> Array | None:
@@ -44,18 +50,45 @@ def known_value(constant: Constant | None) -> Array | None:
 
 
 class Values(Sequence["Array | None"]):
-    """What is known of the inputs of a call, found by `find` when it is asked for; `asked`: whether anybody has."""
+    """What is known of the inputs of a call, found by `find` when it is asked for.
+
+    `places` are the inputs that somebody has asked for, and whether they were known.
+    """
 
     def __init__(self, find: Callable[[Any], Array | None], inputs: Sequence[Any]) -> None:
         self._find, self.inputs = find, inputs
-        self.asked = False
+        self.places: dict[int, bool] = {}
+
+    @property
+    def asked(self) -> bool:
+        """Whether anybody has asked."""
+        return bool(self.places)
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def __getitem__(self, i: Any) -> Any:
-        self.asked = True
-        return [self._find(x) for x in self.inputs[i]] if isinstance(i, slice) else self._find(self.inputs[i])
+        places = range(len(self.inputs))[i]
+        return self._get(places) if isinstance(places, int) else [self._get(place) for place in places]
+
+    def _get(self, i: int) -> Array | None:
+        value = self._find(self.inputs[i])
+        self.places[i] = value is not None
+        return value
+
+
+@dataclass
+class _Call:
+    """What follows from the operator, the attributes and the types of a call.
+
+    `types` of the results are kept by the inputs whose values were asked for, and these values; `asked` are the inputs
+    that the last such call has asked for. `silent`: inputs without which nothing is known of the results; None: not
+    found out yet.
+    """
+
+    types: dict[Hashable, list[Type]] = field(default_factory=dict)
+    asked: tuple[int, ...] = ()
+    silent: tuple[int, ...] | None = None
 
 
 def lookup(name: str, attrs: Mapping[str, Any]) -> Op:
@@ -83,22 +116,9 @@ def _custom(name: str, module: object) -> Op:
     return op
 
 
-def _call_key(
-    op: Op, attrs: Mapping[str, Any], types: Sequence[Type | None], outputs: int
-) -> tuple[Hashable, ...] | None:
-    """What the types of a call's results follow from, if nobody looks at values; None where it is no key.
-
-    With symbols in the shapes a rule may also take something for granted, and has to say so each time.
-    """
-    for t in types:
-        if t is not None and not (isinstance(t, Tensor) and t.static):
-            return None
-    key = (op.name, tuple(attrs.items()), types, outputs)
-    try:
-        hash(key)
-    except TypeError:  # an attribute that is no key
-        return None
-    return key
+def _depends_on_symbols(types: Sequence[Type | None]) -> bool:
+    """Whether sizes are not all known: a rule may then take something for granted, and has to say so each time."""
+    return any(t is not None and not (isinstance(t, Tensor) and t.static) for t in types)
 
 
 def as_types(result: Result) -> list[Type | None]:
@@ -116,18 +136,17 @@ class Scope:
         self.facts: dict[int, Array] = {}
         self._symbols: dict[tuple[int, str], Dim] = {}
         self._inner: dict[int, Scope] = {}
-        self._inferred: dict[Hashable, list[Type]] = {}
+        self._calls: dict[Hashable, _Call] = graph.calls
 
     def known(self, value: int) -> Array | None:
         """The value's content when it is known."""
-        if value == ABSENT:
-            return None
-        if value not in self.facts:
-            found = known_value(self.graph.const(value))
-            if found is None:
-                return None
-            self.facts[value] = found
-        return self.facts[value]
+        found = self.facts.get(value)
+        if found is None and value != ABSENT:
+            constant = self.graph.const(value)
+            found = None if constant is None else known_value(constant)
+            if found is not None:
+                self.facts[value] = found
+        return found
 
     def emit(
         self,
@@ -143,23 +162,24 @@ class Scope:
         captures: int = 0,
     ) -> list[int]:
         """Add a node of `op_name`; returns its output value ids. Raises `InferError` when the operator refuses."""
-        op = lookup(op_name, attrs or {})
-        filled = op.attributes(attrs or {})
+        given = attrs or {}
+        op = lookup(op_name, given)
+        filled = op.attributes(given)
         self.check_arity(op, len(inputs) - captures, outputs)
-        for i, (kind, value) in enumerate(zip(op.inputs, inputs)):
-            if value == ABSENT and not kind.endswith(("?", "*")):
-                raise InferError(f"input {i} ({kind}) of {op.name} is absent")
+        if ABSENT in inputs:
+            for i, (kind, value) in enumerate(zip(op.inputs, inputs)):
+                if value == ABSENT and not kind.endswith(("?", "*")):
+                    raise InferError(f"input {i} ({kind}) of {op.name} is absent")
         node = self.graph.add(
             op_name, inputs, [], filled, name=name, origin=origin, subgraphs=subgraphs, captures=captures
         )
         try:
-            n, types = self._infer(op, node, outputs)
+            types, call = self._infer(op, node, outputs)
         except Exception:
             self.graph.remove(node)
             raise
-        for i, type_ in enumerate(types):
-            node.outputs.append(self.graph._new_value(type_, names[i] if i < len(names) else "", node.id, i))
-        self._propagate(op, n, node)
+        self.graph.add_outputs(node, types, names)
+        self._propagate(op, node, call)
         return list(node.outputs)
 
     def constant(self, array: Any, dtype: Any = None, name: str = "") -> int:
@@ -183,10 +203,10 @@ class Scope:
             if node.op in STRUCTURAL:
                 continue
             op = lookup(node.op, node.attrs)
-            n, types = self._infer(op, node, len(node.outputs))
+            types, call = self._infer(op, node, len(node.outputs))
             for value, type_ in zip(node.outputs, types, strict=True):
                 self.graph.values[value].type = type_
-            self._propagate(op, n, node)
+            self._propagate(op, node, call)
 
     @staticmethod
     def check_arity(op: Op, given: int, outputs: int = 0) -> None:
@@ -198,12 +218,12 @@ class Scope:
         if outputs > len(op.outputs) and not (op.outputs and op.outputs[-1].endswith("*")):
             raise InferError(f"{op.name} has {len(op.outputs)} outputs, but {outputs} are asked for")
 
-    def _infer(self, op: Op, node: Node, outputs: int) -> tuple[Infer, list[Type]]:
+    def _asking(self, node: Node, outputs: int) -> tuple[Infer, Values]:
+        """The call as the operator's functions see it, and what they ask of its values."""
         values = self.graph.values
-        types = tuple([None if v == ABSENT else values[v].type for v in node.inputs])
         given = Values(self.known, node.inputs)
         n = Infer(
-            types,
+            tuple([None if v == ABSENT else values[v].type for v in node.inputs]),
             node.attrs,
             outputs,
             given,
@@ -211,15 +231,53 @@ class Scope:
             lambda body, types, values: self._infer_body(node.subgraphs[body], types, values),
             node.captures,
         )
-        key = None if node.subgraphs else _call_key(op, node.attrs, types, outputs)
-        found = None if key is None else self._inferred.get(key)
-        if found is None:
-            symbols = len(self._symbols)
-            found = self._called(op, n)
-            # Where values or new symbols have a part in it, the next node of this kind may differ.
-            if key is not None and not given.asked and symbols == len(self._symbols):
-                self._inferred[key] = found
-        return n, found
+        return n, given
+
+    def _infer(self, op: Op, node: Node, outputs: int) -> tuple[list[Type], _Call | None]:
+        """The types of the results, and what is remembered of such calls."""
+        values = self.graph.values
+        types = tuple([None if v == ABSENT else values[v].type for v in node.inputs])
+        call = None
+        if not (node.subgraphs or _depends_on_symbols(types)):
+            call = self._remembered((op.name, tuple(node.attrs.items()), types, outputs))
+        if call is not None:
+            answers = self._answers(node, call.asked)
+            if answers in call.types:
+                return call.types[answers], call
+        n, given = self._asking(node, outputs)
+        symbols = len(self._symbols)
+        found = self._called(op, n)
+        if call is not None and symbols == len(self._symbols):  # new ones are for this node alone
+            call.asked = tuple(given.places)
+            answers = self._answers(node, call.asked)
+            if answers is not None:
+                call.types[answers] = found
+        return found, call
+
+    def _remembered(self, key: Hashable) -> _Call | None:
+        """What is remembered under the key; None where an attribute makes it none."""
+        try:
+            call = self._calls.get(key)
+        except TypeError:
+            return None
+        if call is None:
+            call = self._calls[key] = _Call()
+        return call
+
+    def _answers(self, node: Node, asked: tuple[int, ...]) -> Hashable:
+        """What is known of inputs, as a key; None where that is much, or holds symbols."""
+        if not asked:
+            return asked
+        contents: list[Hashable] = [asked]
+        for i in asked:
+            known = self.known(node.inputs[i])
+            if known is None:
+                contents.append(None)
+            elif known.dtype == object or known.nbytes > KEPT:
+                return None
+            else:
+                contents.append((known.shape, known.tobytes()))  # the type tells the dtype
+        return tuple(contents)
 
     def _called(self, op: Op, n: Infer) -> list[Type]:
         if op.infer_fn is None:
@@ -236,17 +294,24 @@ class Scope:
         first = next((t for t in n.types if isinstance(t, Tensor)), None)
         return Tensor(first.dtype if first else DType.FLOAT32, None)
 
-    def _propagate(self, op: Op, n: Infer, node: Node) -> None:
+    def _propagate(self, op: Op, node: Node, call: _Call | None) -> None:
+        """Follow what is known of the results."""
         if op.value_fn is None:
             return
-        try:
-            result = op.value_fn(n)
-        except (DimOverflow, InferError, OverflowError):
+        silent = None if call is None else call.silent
+        if silent is not None and all(self.known(node.inputs[i]) is None for i in silent):
             return
+        n, given = self._asking(node, len(node.outputs))
+        symbols = len(self._symbols)
+        result: Any = None
+        with suppress(DimOverflow, InferError, OverflowError):
+            result = op.value_fn(n)
         found = result if isinstance(result, (list, tuple)) else [result]
         for value, array in zip(node.outputs, found, strict=False):
             if array is not None and array.size <= KNOWN_LIMIT:
                 self.facts[value] = array
+        if call is not None and result is None and not any(given.places.values()) and symbols == len(self._symbols):
+            call.silent = tuple(given.places)
 
     def _fresh(self, node: Node, why: str) -> Dim:
         key = (node.id, why)
@@ -271,3 +336,10 @@ def as_constant(array: Array, dtype: DType) -> Constant:
     if all(type(x) is int for x in flat):
         return blob(np.array(flat, dtype.numpy).reshape(array.shape))
     return DimVec(dtype, array.shape, tuple(flat))
+
+
+def dims_constant(dims: Sequence[Size]) -> Constant:
+    """Sizes as an int64 vector: a Blob when all are numbers, else a DimVec."""
+    if {*map(type, dims)} <= {int}:
+        return Blob(DType.INT64, (len(dims),), memoryview(struct.pack(f"<{len(dims)}q", *dims)))
+    return as_constant(as_objects(dims), DType.INT64)

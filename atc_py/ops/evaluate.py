@@ -50,6 +50,8 @@ def evaluate(constant: Constant, env: Mapping[str, int] | None = None) -> Array:
 
     Recipes are evaluated without recursion, each shared part once.
     """
+    if isinstance(constant, Blob):
+        return blob_array(constant)
     done: dict[int, Array] = {}
     stack: list[Constant] = [constant]
     while stack:
