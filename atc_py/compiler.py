@@ -39,7 +39,15 @@ from atc_py.passes import (
 from atc_py.passes.mixlist import NO_LISTS, PrecisionLists, check_nodes
 from atc_py.plan.types import Plan
 from atc_py.plan.verify import verify
-from atc_py.schedule import MOST_STREAMS, SINKS, STREAMS, ScheduleOptions, live_hints, schedule_priced
+from atc_py.schedule import (
+    MOST_STREAMS,
+    SINKS,
+    STREAMS,
+    ScheduleOptions,
+    graph_hint,
+    live_hints,
+    schedule_priced,
+)
 from atc_py.target import Target, load
 
 if TYPE_CHECKING:
@@ -110,8 +118,8 @@ class Options:
         rules = [name for name in pass_names(self.rules()) if name not in {p.name for p in (*OPTIMIZE, *LOWER)}]
         return read_switches(self.fusion_switch_file, optional, rules)
 
-    def lower_options(self) -> LowerOptions:
-        """The part that `lower` reads."""
+    def lower_options(self, hint: Mapping[str, int] | None = None) -> LowerOptions:
+        """The part that `lower` reads; it counts with the sizes of `hint` where they are known."""
         return LowerOptions(
             level=self.opt_level,
             disabled=self.switches().off | self.disabled_passes,
@@ -119,7 +127,7 @@ class Options:
             rules=self.rules(),
             precision_mode=self.precision_mode,
             precision_lists=self.precision_lists,
-            input_hint=self.input_hint,
+            input_hint=self.input_hint if hint is None else hint,
         )
 
     def schedule_options(self, target: Target) -> ScheduleOptions:
@@ -267,12 +275,13 @@ def _back_end(graph: Graph, before: Graph, report: Report, options: Options, tar
     lowered = clone(graph)
     lowering = stage.lower(lowered, target, options)
     how = options.schedule_options(target)
-    plan, prices = stage("schedule", lambda: schedule_priced(lowered, how))
+    scheduled = stage("schedule", lambda: schedule_priced(lowered, how))
+    plan = scheduled.plan
     stage.show("schedule", lowered, plan)
-    binding = stage("verify", lambda: prove(plan))
+    binding = stage("verify", lambda: prove(plan, least=scheduled.least))
     text = options_text(options, target)
     om = Om(graph.name, graph, lowered, [plan], before, report.then(lowering), text, target=target)
-    om.binding, om.prices = binding, prices
+    om.binding, om.prices = binding, scheduled.prices
     switched = options.switches().warnings(str(options.fusion_switch_file))
     om.warnings = (*switched, *lowering.warnings, *_fits(om, target))
     return om
@@ -288,15 +297,15 @@ def _fits(om: Om, target: Target) -> tuple[Problem, ...]:
     return (Problem("W20001", "memory", cause, "use smaller shapes, or a target with more memory"),)
 
 
-def prove(plan: Plan, env: Mapping[str, int] | None = None) -> Binding:
+def prove(plan: Plan, env: Mapping[str, int] | None = None, least: int = 0) -> Binding:
     """Bind the plan (under `env`, or its hint) and prove it; raises `AtcError` with each violation.
 
     A branch that is dead under the hint is proved under other values for which it is alive, if such can be found.
-    Returns the first binding.
+    Returns the first binding; `least` is a lower bound of the arena under its values, as `bind` takes it.
     """
     first: Binding | None = None
     for values in (plan.hint or {}, *live_hints(plan)) if env is None else (env,):
-        binding = bind(plan, values)
+        binding = bind(plan, values, least=least if first is None else 0)
         verify(plan, binding.offsets, binding.sizes, binding.env)
         first = first or binding
     assert first is not None
@@ -328,8 +337,9 @@ class _Stages:
         return report
 
     def lower(self, graph: Graph, target: Target, options: Options) -> Report:
-        """The target's passes, in place."""
-        report: Report = self("lower", lambda: lower(graph, target, options.lower_options(), self._observer()))
+        """The target's passes, in place; they count with the sizes at which figures are evaluated."""
+        how = options.lower_options(graph_hint(graph, options.input_hint))
+        report: Report = self("lower", lambda: lower(graph, target, how, self._observer()))
         self.show("lower", graph)
         return report
 

@@ -64,6 +64,14 @@ def test_the_same_target_and_options_give_the_same_plan_and_bits(name: str, leve
         np.testing.assert_array_equal(a, b)
 
 
+def test_the_sizes_that_an_om_records_are_those_that_its_passes_counted_with() -> None:
+    first = converted("corpus/mobilenetv3")  # with a dynamic batch: that of the hint decides what is fused
+    second = again(first, input_hint=first.info["hint"])
+    assert first.info["hint"] and bytes(first.om[Partition.PLAN_TABLE].data) == bytes(
+        second.om[Partition.PLAN_TABLE].data
+    )
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_another_target(name: str) -> None:
     first = converted(name)

@@ -10,7 +10,7 @@ that what of its weights and inputs stays in L2 is there at the start.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -23,7 +23,7 @@ from atc_py.target.cache import Cache
 from atc_py.target.cost import Breakdown, Load, Traffic, breakdowns, cycles_of, load_of, microseconds_of
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Timed:
     """One job on the clock; `start` and `end` of its first execution in cycles since the model was launched.
 
@@ -52,7 +52,7 @@ class Timeline:
         return microseconds_of(self.cycles, self.target)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: each task has one
 class Lane:
     """Where a task runs: the number of its region, its stream, and the tasks of other streams that it waits for."""
 
@@ -97,22 +97,63 @@ def run_clock(program: Program, target: Target, lanes: Mapping[int, Lane] | None
     return Timeline(tuple(timed), now, target)
 
 
+def serial_cycles(program: Program, target: Target) -> float:
+    """Cycles of a model on one stream, launch included: those of `run_clock`, without saying when each job runs."""
+    now = cycles_of(target.rates.model_us, target)
+    for job, breakdown in zip(program.jobs, job_cycles(program, target), strict=True):
+        now += breakdown.total * job.times
+    return now
+
+
 def run_lanes(program: Program, prices: Prices, target: Target, lanes: Mapping[int, Lane]) -> Timeline:
     """Time a model on several streams; its regions run one after the other."""
+    now = cycles_of(target.rates.model_us, target)
+    timed: list[Timed] = []
+    for part in _parts(program, prices, target, lanes):
+        for job, cost, stream, span in zip(part.jobs, part.costs, part.streams, part.spans, strict=True):
+            timed.append(Timed(job, now + span.start, now + span.end, cost, stream, now + span.begin))
+        now = part.then  # which the next one begins with
+    return Timeline(tuple(timed), now, target)
+
+
+def region_cycles(program: Program, prices: Prices, target: Target, lanes: Mapping[int, Lane]) -> dict[int, float]:
+    """Cycles of each region of a model on several streams, run once: from its first task's beginning to its end."""
+    begun: dict[int, float] = {}
+    cycles: dict[int, float] = {}
+    for part in _parts(program, prices, target, lanes):
+        begin = begun.setdefault(part.region, part.now + part.spans[0].start)
+        end = part.now + max([span.end for span in part.spans])
+        cycles[part.region] = max(cycles.get(part.region, 0.0), end - begin)
+    return cycles
+
+
+@dataclass(slots=True)
+class _Part:
+    """Jobs of one region that run equally often: from cycle `now` on, what follows from `then` on."""
+
+    region: int
+    jobs: Sequence[Job]
+    costs: Sequence[Breakdown]
+    streams: list[int]
+    spans: list[Span]
+    now: float
+    then: float
+
+
+def _parts(program: Program, prices: Prices, target: Target, lanes: Mapping[int, Lane]) -> Iterator[_Part]:
+    """A model on several streams, part after part."""
     owners = job_owners(program.jobs)
     alone = len({lane.region for lane in lanes.values()}) < 2
     now = cycles_of(target.rates.model_us, target)
-    timed: list[Timed] = []
     numbered = zip(program.jobs, owners, prices.breakdowns, prices.demands, strict=True)
-    for _, group in groupby(numbered, lambda item: (lanes[item[1]].region, item[0].times)):
+    for (region, times), group in groupby(numbered, lambda item: (lanes[item[1]].region, item[0].times)):
         jobs, tasks, costs, demands = zip(*group, strict=True)
         streams = [lanes[t].stream for t in tasks]
         spans = simulate(demands, streams, _waits(jobs, tasks, streams, lanes), event_cycles(target))
-        for job, cost, stream, span in zip(jobs, costs, streams, spans, strict=True):
-            timed.append(Timed(job, now + span.start, now + span.end, cost, stream, now + span.begin))
         joining = 0.0 if alone else joining_cycles(streams, target)
-        now += (max(span.end for span in spans) + joining) * jobs[0].times
-    return Timeline(tuple(timed), now, target)
+        then = now + (max([span.end for span in spans]) + joining) * times
+        yield _Part(region, jobs, costs, streams, spans, now, then)
+        now = then
 
 
 def job_owners(jobs: Sequence[Job]) -> list[int]:
@@ -170,10 +211,15 @@ def job_traffic(program: Program, target: Target) -> list[Traffic]:
     cache = Cache(target.l2)
     drops = program.last_touches()
     _ddr(program, drops, cache)
-    return [
-        Traffic(sum([t.nbytes for t in job.reads]), sum([t.nbytes for t in job.writes]), ddr)
-        for job, ddr in zip(program.jobs, _ddr(program, drops, cache), strict=True)
-    ]
+    traffic: list[Traffic] = []
+    for job, ddr in zip(program.jobs, _ddr(program, drops, cache), strict=True):
+        read = written = 0
+        for touch in job.reads:
+            read += touch.nbytes
+        for touch in job.writes:
+            written += touch.nbytes
+        traffic.append(Traffic(read, written, ddr))
+    return traffic
 
 
 def _loads(program: Program, traffic: Sequence[Traffic], target: Target) -> list[Load]:
@@ -211,18 +257,7 @@ def utilisation(timeline: Timeline, demands: Sequence[Demand]) -> dict[str, floa
 
 def _ddr(program: Program, drops: Sequence[Sequence[Hashable]], cache: Cache) -> list[float]:
     """The bytes that each job moves to and from DDR, in order through the cache."""
-    found: list[float] = []
-    read, write, drop = cache.read, cache.write, cache.drop
-    for job, dropped in zip(program.jobs, drops, strict=True):
-        ddr = 0.0
-        for touch in job.reads:
-            ddr += read(touch.key, touch.nbytes)
-        for touch in job.writes:
-            ddr += write(touch.key, touch.nbytes)
-        for key in dropped:
-            drop(key)
-        found.append(ddr)
-    return found
+    return [cache.task(job.reads, job.writes, dropped) for job, dropped in zip(program.jobs, drops, strict=True)]
 
 
 def _elsewhere(job: Job, target: Target) -> Breakdown:
@@ -236,6 +271,6 @@ def _elsewhere(job: Job, target: Target) -> Breakdown:
 
 
 __all__ = [
-    "Lane", "Prices", "Span", "Timed", "Timeline", "job_cycles", "job_loads", "job_owners", "job_prices", "run_clock",
-    "run_lanes", "utilisation",
+    "Lane", "Prices", "Span", "Timed", "Timeline", "job_cycles", "job_loads", "job_owners", "job_prices",
+    "region_cycles", "run_clock", "run_lanes", "serial_cycles", "utilisation",
 ]  # fmt: skip

@@ -12,12 +12,21 @@ the time is what the clock says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from atc_py.ir.graph import Graph
 from atc_py.ir.types import DType
-from atc_py.plan.types import Host, Plan, Static, Task, walk
-from atc_py.schedule.clock import Lane, Prices, Timed, Timeline, job_owners, run_clock, run_lanes
+from atc_py.plan.types import Host, Plan, Static, walk
+from atc_py.schedule.clock import (
+    Lane,
+    Prices,
+    Timeline,
+    job_owners,
+    job_prices,
+    region_cycles,
+    run_clock,
+    serial_cycles,
+)
 from atc_py.schedule.formats import with_formats
 from atc_py.schedule.hint import default_hint
 from atc_py.schedule.jobs import HALF, Program, graph_program, sizes_of
@@ -41,18 +50,23 @@ def plan_lanes(plan: Plan) -> dict[int, Lane]:
     lanes: dict[int, Lane] = {}
     for number, region in enumerate(walk(plan.regions)):
         tasks = region.tasks if isinstance(region, Static) else (region.task,) if isinstance(region, Host) else ()
-        recorded: dict[int, Task] = {}
+        recorded: dict[int, int] = {}
         for task in tasks:
-            after = tuple(recorded[e].id for e in task.waits if e in recorded)
+            after = tuple([recorded[e] for e in task.waits if e in recorded]) if task.waits else ()
             lanes[task.id] = Lane(number, task.stream, after)
-            recorded.update(dict.fromkeys(task.records, task))
+            for event in task.records:
+                recorded[event] = task.id
     return lanes
 
 
 def plan_timeline(plan: Plan, target: Target, dtypes: Mapping[DType, DType] | None = None) -> Timeline:
     """A plan on the clock."""
-    program = with_formats(plan_program(plan, sizes_of(plan.symbols, plan.hint, dtypes)), target)
+    program = _plan_program(plan, target, dtypes)
     return run_clock(program, target, plan_lanes(plan) if plan.streams > 1 else None)
+
+
+def _plan_program(plan: Plan, target: Target, dtypes: Mapping[DType, DType] | None) -> Program:
+    return with_formats(plan_program(plan, sizes_of(plan.symbols, plan.hint, dtypes)), target)
 
 
 def graph_timeline(
@@ -63,7 +77,14 @@ def graph_timeline(
 ) -> Timeline:
     """A graph on the clock, each node a task."""
     values = default_hint(graph, hint) if hint is None else hint
-    return run_clock(with_formats(graph_program(graph, sizes_of(graph.symbols, values, dtypes)), target), target)
+    return run_clock(_plain_program(graph, target, values, dtypes), target)
+
+
+def _plain_program(
+    graph: Graph, target: Target, hint: Mapping[str, int] | None, dtypes: Mapping[DType, DType] | None
+) -> Program:
+    """A graph's nodes as jobs, with the formats that the target prefers."""
+    return with_formats(graph_program(graph, sizes_of(graph.symbols, hint, dtypes)), target)
 
 
 _BFLOAT = {DType.FLOAT32: DType.BFLOAT16}
@@ -85,9 +106,10 @@ def latency_us(before: Graph, plan: Plan, handed: Handing, target: Target, preci
     Where the precision mode makes one dtype of another, the plain operators are priced so too, all of them and without
     a Cast between them: what the plan has in other dtypes, and its Casts, count against it.
     """
-    plain = graph_timeline(before, target, plan.hint, priced_as(precision_mode))
-    after = microseconds_of(handed.cycles, target)
-    return {"before": round(plain.microseconds, 1), "after": round(after, 1)}
+    hint = default_hint(before) if plan.hint is None else plan.hint
+    plain = serial_cycles(_plain_program(before, target, hint, priced_as(precision_mode)), target)
+    cycles = {"before": plain, "after": handed.cycles}
+    return {name: round(microseconds_of(count, target), 1) for name, count in cycles.items()}
 
 
 def plan_handing(plan: Plan, target: Target, prices: Prices | None = None) -> Handing:
@@ -97,15 +119,9 @@ def plan_handing(plan: Plan, target: Target, prices: Prices | None = None) -> Ha
     """
     cycles: dict[int, float] = {}
     if plan.streams > 1:
-        lanes = plan_lanes(plan)
         if prices is None:
-            timeline = plan_timeline(plan, target)
-        else:
-            timeline = run_lanes(prices.program, prices, target, lanes)
-        for timed, task in _owned(timeline):
-            region = lanes[task].region
-            begin = cycles.setdefault(-1 - region, timed.start)
-            cycles[region] = max(cycles.get(region, 0.0), timed.end - begin)
+            prices = job_prices(_plan_program(plan, target, None), target)
+        cycles = region_cycles(prices.program, prices, target, plan_lanes(plan))
     numbers = {id(region): number for number, region in enumerate(walk(plan.regions))}
 
     def static_cycles(region: Static) -> float:
@@ -115,8 +131,3 @@ def plan_handing(plan: Plan, target: Target, prices: Prices | None = None) -> Ha
         return found + (joining_cycles([t.stream for t in region.tasks], target) if len(numbers) > 1 else 0.0)
 
     return handing(plan, target, sizes_of(plan.symbols, plan.hint), static_cycles)
-
-
-def _owned(timeline: Timeline) -> Iterator[tuple[Timed, int]]:
-    """Each job on the clock with the task on whose stream it runs."""
-    return zip(timeline.jobs, job_owners([t.job for t in timeline.jobs]), strict=True)

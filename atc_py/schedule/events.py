@@ -49,9 +49,8 @@ def reduced(streams: Sequence[int], needs: Sequence[Sequence[int]]) -> Events:
         after.append(found)
         for p in found:
             clock = tuple(map(max, clock, clocks[p]))
-        clock = (*clock[:stream], i, *clock[stream + 1 :])
-        clocks.append(clock)
-        last[stream] = clock
+        last[stream] = (*clock[:stream], i, *clock[stream + 1 :])
+        clocks.append(last[stream])
     waits, records, count = _numbered(streams, after, before, clocks)
     return Events(tuple(after), waits, records, tuple(clocks), count)
 

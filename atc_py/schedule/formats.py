@@ -28,7 +28,7 @@ from atc_py.target.cost import Work
 
 def with_formats(program: Program, target: Target) -> Program:
     """The program with the formats that the target prefers, and the conversions that they need."""
-    given = any(t.stored and not t.constant for job in program.jobs for t in (*job.reads, *job.writes))
+    given = any(t.form.stored and not t.form.constant for job in program.jobs for t in job.reads + job.writes)
     blocks = target.prefers is Format.NC1HWC0 and not given
     return _Formats(program.jobs, blocks).run(program.outputs)
 
@@ -38,95 +38,101 @@ class _Formats:
     jobs: Sequence[Job]
     blocks: bool
     parent: dict[Hashable, Hashable] = field(default_factory=dict)
-    made: set[Hashable] = field(default_factory=set)
+    written: set[Hashable] = field(default_factory=set)
     out: list[Job] = field(default_factory=list)
-    converted: dict[tuple[Hashable, bool], Touch] = field(default_factory=dict)
+    made: tuple[dict[Hashable, Touch], dict[Hashable, Touch]] = field(default_factory=lambda: ({}, {}))
+    """What there is of each buffer: plain, and in blocks."""
     left: dict[Hashable, Touch] = field(default_factory=dict)
 
     def run(self, outputs: Sequence[Touch]) -> Program:
         """The program with formats; what the caller gets is converted at the end."""
-        seeds: list[Hashable] = []
-        for job in self.jobs:
-            images = [t.key for t in (*job.reads, *job.writes) if _image(t)]
-            if self.blocks and images and _takes(job):
-                for key in images:
-                    self._join(key, images[0])
-                if job.layout is not None and job.layout.needs:
-                    seeds.append(images[0])
-        blocked = {self._find(key) for key in seeds}
+        blocked = self._blocked() if self.blocks else frozenset()
         leaves = {t.key for t in outputs}
         for job in self.jobs:
-            takes = _takes(job)
-            reads = tuple(self._read(job, t, takes and self._find(t.key) in blocked) for t in job.reads)
-            writes = tuple(self._written(t, takes and self._find(t.key) in blocked) for t in job.writes)
+            some = blocked if blocked and _takes(job) else frozenset()
+            reads = tuple([self._read(job, t, t.key in some) for t in job.reads])
+            writes = tuple([self._written(t, t.key in some) for t in job.writes])
             if job.kernel == TRANS_DATA:
-                writes = tuple(self._leaving(t) if t.key in leaves else t for t in writes)
+                writes = tuple([self._leaving(t) if t.key in leaves else t for t in writes])
             same = reads == job.reads and writes == job.writes
-            self.out.append(job if same else replace(job, reads=reads, writes=writes))
+            self.out.append(job if same else _with(job, reads, writes))
         given = tuple(map(self._output, outputs))
         return Program(tuple(self.out), given)
+
+    def _blocked(self) -> frozenset[Hashable]:
+        """The feature maps that lie in blocks of channels: those that an operator needs so, and what goes with them."""
+        seeds: list[Hashable] = []
+        for job in self.jobs:
+            if not _takes(job):
+                continue
+            images = [t.key for t in job.reads + job.writes if t.form.image]
+            if images:
+                first = self._find(images[0])
+                for key in images:
+                    self.parent[self._find(key)] = first
+                if job.layout is not None and job.layout.needs:
+                    seeds.append(first)
+        roots = {self._find(key) for key in seeds}
+        return frozenset([key for key in [*self.parent] if self._find(key) in roots])
 
     def _output(self, touch: Touch) -> Touch:
         """What the caller gets, plain and in the dtype that the model declares."""
         if touch.key in self.left:
             return self.left[touch.key]
-        native = self.converted.get((touch.key, True))
-        if touch.key not in self.made or (native is None and not touch.narrowed):
+        native = self.made[True].get(touch.key)
+        if touch.key not in self.written or (native is None and not touch.form.narrowed):
             return touch
-        wanted = replace(touch, key=("out", touch.key), nbytes=_given(touch))
+        wanted = Touch(("out", touch.key), _given(touch), touch.form, touch.partial)
         return self._convert(touch.key, native or touch, wanted, times=1)
 
     def _find(self, key: Hashable) -> Hashable:
-        root = key
-        while (up := self.parent.get(root, root)) != root:
-            root = up
-        while (up := self.parent.get(key, key)) != root:
-            self.parent[key], key = root, up
-        return root
-
-    def _join(self, a: Hashable, b: Hashable) -> None:
-        self.parent[self._find(a)] = self._find(b)
+        parent = self.parent
+        while (up := parent.get(key, key)) != key:
+            parent[key] = key = parent[up]
+        return key
 
     def _written(self, touch: Touch, blocked: bool) -> Touch:
         """A result in the form in which its job makes it."""
-        self.made.add(touch.key)
-        blocked = blocked and _image(touch)
+        self.written.add(touch.key)
+        blocked = blocked and touch.form.image
         if blocked:
-            touch = _blocked(touch)
-        self.converted[touch.key, blocked] = touch
+            touch = _blocked(touch, touch.key)
+        self.made[blocked][touch.key] = touch
         return touch
 
     def _leaving(self, touch: Touch) -> Touch:
         """What a conversion of the program gives the caller, in the dtype that the model declares."""
-        self.left[touch.key] = replace(touch, nbytes=_given(touch), narrowed=False)
+        self.left[touch.key] = Touch(touch.key, _given(touch), replace(touch.form, narrowed=False), touch.partial)
         return self.left[touch.key]
 
     def _read(self, job: Job, touch: Touch, blocked: bool) -> Touch:
         """An operand in the form in which its job takes it; converted before if it is in the other one."""
-        if touch.constant or touch.stored:
+        key, form = touch.key, touch.form
+        if form.constant or form.stored:
             return touch
-        if job.kernel == TRANS_DATA and touch.key not in self.made:
-            return replace(touch, nbytes=_given(touch))
-        blocked = blocked and _image(touch)
-        found = self.converted.get((touch.key, blocked))
+        if job.kernel == TRANS_DATA and key not in self.written:
+            return Touch(key, _given(touch), form, touch.partial)
+        blocked = blocked and form.image
+        found = self.made[blocked].get(key)
         if found is None:
-            other = self.converted.get((touch.key, not blocked))
-            if touch.key in self.made and other is None:
+            other = self.made[not blocked].get(key)
+            if other is None and key in self.written:
                 return touch
-            wanted = _blocked(touch) if blocked else touch
-            source = other or replace(touch, nbytes=_given(touch))
-            if source.nbytes == wanted.nbytes and not blocked and other is None:
+            source = other or Touch(key, _given(touch), form, touch.partial)
+            if source.nbytes == touch.nbytes and not blocked and other is None:
                 found = touch  # an input that is taken as it comes
             else:
-                found = self._convert(touch.key, source, replace(wanted, key=(blocked, touch.key)), job.times)
-            self.converted[touch.key, blocked] = found
+                other_key = (blocked, key)
+                wanted = _blocked(touch, other_key) if blocked else Touch(other_key, touch.nbytes, form, touch.partial)
+                found = self._convert(key, source, wanted, job.times)
+            self.made[blocked][key] = found
         if touch.partial:
-            return replace(found, nbytes=min(found.nbytes, touch.nbytes))
-        return touch if (found.key, found.nbytes) == (touch.key, touch.nbytes) else found
+            return Touch(found.key, min(found.nbytes, touch.nbytes), found.form, found.partial)
+        return touch if found.nbytes == touch.nbytes and found.key == key else found
 
     def _convert(self, key: Hashable, source: Touch, wanted: Touch, times: int) -> Touch:
-        dtype = DType.FLOAT16 if wanted.narrowed else DType.FLOAT32
-        work = Work(vector=prod(wanted.shape), run=lanes(dtype))
+        dtype = DType.FLOAT16 if wanted.form.narrowed else DType.FLOAT32
+        work = Work(vector=prod(wanted.form.shape), run=lanes(dtype))
         self.out.append(Job(-1, f"convert {key}", TRANS_DATA, "aicore", work, dtype, (source,), (wanted,), times))
         return wanted
 
@@ -136,17 +142,19 @@ def _takes(job: Job) -> bool:
     return job.layout is not None and bool(job.layout.maps)
 
 
-def _image(touch: Touch) -> bool:
-    return len(touch.shape) == 4 and not touch.constant and not touch.stored and touch.floating
+def _with(job: Job, reads: tuple[Touch, ...], writes: tuple[Touch, ...]) -> Job:
+    """The same job on other buffers."""
+    return Job(job.place, job.name, job.kernel, job.engine, job.work, job.dtype, reads, writes, job.times, job.layout)
 
 
-def _blocked(touch: Touch) -> Touch:
-    channels = touch.shape[1]
-    if not channels:
-        return touch
-    return replace(touch, nbytes=touch.nbytes * ceil(channels / 16) * 16 // channels)
+def _blocked(touch: Touch, key: Hashable) -> Touch:
+    """A feature map in blocks of 16 channels, as another buffer or the same one."""
+    channels, nbytes = touch.form.shape[1], touch.nbytes
+    if channels:
+        nbytes = nbytes * ceil(channels / 16) * 16 // channels
+    return Touch(key, nbytes, touch.form, touch.partial)
 
 
 def _given(touch: Touch) -> int:
     """Bytes in the dtype that the model declares."""
-    return touch.nbytes * (2 if touch.narrowed else 1)
+    return touch.nbytes * (2 if touch.form.narrowed else 1)

@@ -11,12 +11,13 @@ in between. Values get one number for the whole plan: `frame.vid(value)`. Nodes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from atc_py.ir.dims import symbols_of
 from atc_py.ir.graph import STRUCTURAL, Graph, Node
 from atc_py.ir.types import BLOCKED, Tensor, on_host
+from atc_py.ops.base import Op
 from atc_py.ops.build import lookup
 from atc_py.schedule.joins import Views, views_of
 
@@ -24,35 +25,41 @@ REGIONS = frozenset({"If", "Loop", "Scan"})
 """Operators whose bodies become regions of the plan."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Frame:
-    """One graph: the number of its first value, its nodes in order, what moves no bytes, its steps, where it ends."""
+    """One graph: the number of its first value, its nodes in order, what moves no bytes, its steps, where it ends.
+
+    `steps` are by node, in order; `regions` are those of them that have bodies. The numbers of the graph's values, and
+    of the values of the graphs inside it, lie below `ceiling`.
+    """
 
     graph: Graph
     base: int
     nodes: list[Node]
     views: Views
     steps: dict[int, Step] = field(default_factory=dict)
+    regions: list[Step] = field(default_factory=list)
     end: int = 0
+    ceiling: int = 0
 
     def vid(self, value: int) -> int:
         """The value's number in the plan."""
         return self.base + value
 
     def sources(self, node: Node) -> list[int]:
-        """The producers of the bytes of a node that is no step."""
-        values = () if node.op in STRUCTURAL else self.views.sources(node)
-        return [self.graph.values[v].producer for v in values]
+        """The producers of the bytes of a node that moves none."""
+        return [self.graph.values[v].producer for v in self.views.sources(node)]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Step:
-    """A task (`start == end`, no bodies) or a region."""
+    """A task (`start == end`, no bodies) or a region, and its operator's declaration."""
 
     node: Node
+    op: Op
     start: int
     end: int
-    bodies: dict[str, Frame] = field(default_factory=dict)
+    bodies: Mapping[str, Frame]
 
     @property
     def loops(self) -> bool:
@@ -77,34 +84,42 @@ def is_alias(graph: Graph, node: Node) -> bool:
     return mine <= {s for d in source.shape for s in symbols_of(d)}
 
 
-def roots(graph: Graph, nodes: list[Node], views: Views | None = None) -> dict[int, int]:
+def roots(graph: Graph, nodes: list[Node]) -> dict[int, int]:
     """For each value the value whose bytes it views (itself unless it is made by a view)."""
     found: dict[int, int] = {}
     for node in nodes:
-        alias = bool(node.outputs) and (is_alias(graph, node) if views is None else node.id in views.aliases)
+        alias = bool(node.outputs) and is_alias(graph, node)
         for i, value in enumerate(node.outputs):
             found[value] = found[node.inputs[0]] if alias and not i else value
     return found
 
 
+def root_of(graph: Graph, value: int, views: Callable[[Node], bool]) -> int:
+    """The value whose bytes a value views; `views` says which nodes' first outputs are views of their first inputs."""
+    while graph.values[value].index == 0 and views(node := graph.producer(value)):
+        value = node.inputs[0]
+    return value
+
+
 def insert_copies(graph: Graph) -> None:
     """Give each output that is an input, a constant, or shares bytes with an earlier output a copy of its own.
 
-    Bodies too: what leaves a body must be made in it.
+    Bodies too: what leaves a body must be made in it. A fused task's is no such body.
     """
-    graphs = list(graph.walk())
-    fused = {id(s) for g in graphs for n in g.nodes.values() if n.op == "Fused" for s in n.subgraphs.values()}
-    for inner in graphs:
-        if id(inner) not in fused:
-            _insert_copies(inner)
+    stack = [graph]
+    while stack:
+        inner = stack.pop()
+        for node in inner.nodes.values():
+            if node.subgraphs and node.op != "Fused":
+                stack += node.subgraphs.values()
+        _insert_copies(inner)
 
 
 def _insert_copies(graph: Graph) -> None:
-    found = roots(graph, graph.order())
     taken: set[int] = set()
     end = graph.net_output
     for i, value in enumerate(list(end.inputs)):
-        root = found[value]
+        root = root_of(graph, value, lambda node: is_alias(graph, node))
         if graph.producer(root).op not in ("Data", "Const") and root not in taken:
             taken.add(root)
             continue
@@ -115,51 +130,65 @@ def _insert_copies(graph: Graph) -> None:
         copy.engine = "host" if on_host(graph.type(value)) else "aicore"
 
 
-Arrange = Callable[[Graph, Views, list[Node]], list[Node]]
-"""Puts the nodes of one graph into another valid order."""
+Order = Callable[[Graph], tuple[list[Node], Views]]
+"""The nodes of one graph in a valid order, and which of them move no bytes."""
 
 
-def lay_out(graph: Graph, arrange: Arrange | None = None, joining: bool = True) -> tuple[Frame, int]:
-    """The root frame, and the number of positions; `joining`: joins and cuts that can do without a task have none."""
-    counter = _Counter(arrange, joining)
-    frame = _frame(graph, counter)
-    return frame, counter.position
+def lay_out(graph: Graph, joining: bool = True) -> Frame:
+    """The root frame, in the canonical order; `joining`: joins and cuts that can do without a task have none."""
+
+    def canonical(inner: Graph) -> tuple[list[Node], Views]:
+        order = inner.order()
+        return order, views_of(inner, order, is_alias, joining)
+
+    return _frame(graph, _Counter(canonical))
+
+
+def laid_again(root: Frame, arrange: Callable[[Frame], list[Node]]) -> Frame:
+    """The root frame of the same graphs, with the nodes of each in the valid order that `arrange` gives."""
+    known = {id(frame.graph): frame for frame in all_frames(root)}  # frames keep their graphs
+
+    def arranged(inner: Graph) -> tuple[list[Node], Views]:
+        frame = known[id(inner)]
+        return arrange(frame), frame.views
+
+    return _frame(root.graph, _Counter(arranged))
 
 
 @dataclass
 class _Counter:
-    arrange: Arrange | None
-    joining: bool
+    order: Order
     position: int = 0
     values: int = 0
 
-    def step(self) -> int:
-        self.position += 1
-        return self.position - 1
-
 
 def _frame(graph: Graph, counter: _Counter) -> Frame:
-    order = graph.order()
-    views = views_of(graph, order, is_alias, counter.joining)
-    if counter.arrange is not None:
-        order = counter.arrange(graph, views, order)
-    frame = Frame(graph, counter.values, order, views)
+    nodes, views = counter.order(graph)
+    frame = Frame(graph, counter.values, nodes, views)
     counter.values += max(graph.values, default=-1) + 1
-    for node in frame.nodes:
-        if node.op in STRUCTURAL or views.moves_nothing(node.id):
+    steps = frame.steps
+    still = views.still
+    for node in nodes:
+        if node.op in STRUCTURAL or node.id in still:
             continue
-        start = counter.step()
-        if node.op in REGIONS:
-            names = sorted(node.subgraphs, reverse=True)  # then_branch before else_branch, as the regions have it
-            bodies = {name: _frame(node.subgraphs[name], counter) for name in names}
-            end = counter.step()
-            for body in bodies.values():
-                body.end = end
-            frame.steps[node.id] = Step(node, start, end, bodies)
-        else:
-            frame.steps[node.id] = Step(node, start, start)
-    frame.end = counter.position
+        start = counter.position
+        counter.position += 1
+        bodies = _bodies(node, counter) if node.op in REGIONS else {}
+        step = steps[node.id] = Step(node, lookup(node.op, node.attrs), start, counter.position - 1, bodies)
+        for body in bodies.values():
+            body.end = step.end
+        if bodies:
+            frame.regions.append(step)
+    frame.end, frame.ceiling = counter.position, counter.values
     return frame
+
+
+def _bodies(node: Node, counter: _Counter) -> dict[str, Frame]:
+    """The frames of a region, and the position at which it ends counted."""
+    names = sorted(node.subgraphs, reverse=True)  # then_branch before else_branch, as the regions have it
+    bodies = {name: _frame(node.subgraphs[name], counter) for name in names}
+    counter.position += 1
+    return bodies
 
 
 def all_frames(root: Frame) -> Iterator[Frame]:
@@ -168,7 +197,7 @@ def all_frames(root: Frame) -> Iterator[Frame]:
     while stack:
         frame = stack.pop()
         yield frame
-        inner = [body for step in frame.steps.values() for body in step.bodies.values()]
+        inner = [body for step in frame.regions for body in step.bodies.values()]
         stack.extend(reversed(inner))
 
 

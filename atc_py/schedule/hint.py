@@ -18,6 +18,8 @@ from atc_py.ir.graph import Graph, Range
 from atc_py.ir.types import Tensor
 from atc_py.plan.live import dead_branches, meets, violated
 from atc_py.plan.types import Plan, Requirement
+from atc_py.schedule.frames import lay_out
+from atc_py.schedule.requirements import requirements
 
 SIZES = (32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 512, 640, 768, 1024, 1536, 2048, 4096, 8192, 16000, 16384)
 """Sizes to try, smallest first, before the odd ones."""
@@ -131,6 +133,12 @@ def _step(
                 if meets(requirement, moved) and len(violated(requirements, moved)) < len(wrong):
                     return moved
     return None
+
+
+def graph_hint(graph: Graph, given: Mapping[str, int] | None = None) -> dict[str, int]:
+    """The hint of a graph that is not lowered yet: what passes count with is what figures are evaluated at."""
+    hint = default_hint(graph, given)
+    return plan_hint(hint, requirements(lay_out(graph)), graph.symbols, tuple(given or {})) if hint else hint
 
 
 def plan_hint(

@@ -16,13 +16,14 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
+from atc_py.ir.constants import Constant
 from atc_py.ir.dims import DimOverflow, Size
 from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node, Range
 from atc_py.ir.types import DType, Tensor, Type, on_host
 from atc_py.ops.base import Array, Cost, Infer, InferError, Layout, Op
 from atc_py.ops.build import Values, known_value, lookup
 from atc_py.ops.layouts import layout_of
-from atc_py.schedule.frames import REGIONS, is_alias, roots
+from atc_py.schedule.frames import REGIONS, is_alias
 from atc_py.target.cost import UNKNOWN, Work, counted_sizes, evaluated, work_of
 
 TRIPS = 1 << 20
@@ -32,20 +33,29 @@ HALF = {DType.FLOAT32: DType.FLOAT16}
 
 
 @dataclass(slots=True)  # not frozen, like what follows: many are made, and nobody changes one
-class Touch:
-    """A buffer that a job reads or writes, and how many bytes of it.
+class Form:
+    """How a buffer looks to the clock when it is seen as a tensor of one type: many buffers have few forms.
 
     `constant`: weights. `stored`: it has a storage format. `narrowed`: its dtype counts as one of half the width.
-    `partial`: only a part of it is read.
+    `image`: a feature map that may lie in blocks of channels.
     """
 
-    key: Hashable
+    type: Type
     nbytes: int
     shape: tuple[int, ...] = ()
-    floating: bool = True
     constant: bool = False
     stored: bool = False
     narrowed: bool = False
+    image: bool = False
+
+
+@dataclass(slots=True)
+class Touch:
+    """A buffer that a job reads or writes, and how many bytes of it; `partial`: only a part of it is read."""
+
+    key: Hashable
+    nbytes: int
+    form: Form
     partial: bool = False
 
 
@@ -68,6 +78,13 @@ class Job:
     times: int = 1
     layout: Layout | None = None
 
+    def at(self, place: int) -> Job:
+        """The same job at another place."""
+        return Job(
+            place, self.name, self.kernel, self.engine, self.work, self.dtype, self.reads, self.writes, self.times,
+            self.layout,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Program:
@@ -79,11 +96,14 @@ class Program:
     def last_touches(self) -> list[list[Hashable]]:
         """For each job the buffers that nobody needs after it: made by a job, and not what the caller gets."""
         stay = {t.key for t in self.outputs}
-        made = {t.key for job in self.jobs for t in job.writes}
+        made: set[Hashable] = set()
         last: dict[Hashable, int] = {}
         for i, job in enumerate(self.jobs):
-            for touch in job.reads + job.writes:
+            for touch in job.reads:
                 last[touch.key] = i
+            for touch in job.writes:
+                last[touch.key] = i
+                made.add(touch.key)
         drops: list[list[Hashable]] = [[] for _ in self.jobs]
         for key, i in last.items():
             if key in made and key not in stay:
@@ -108,6 +128,8 @@ class Sizes:
 
     def nbytes(self, type_: Tensor) -> int:
         """Bytes of a tensor whose rank is known, in its own element type."""
+        if type_.static:
+            return self.number(type_.nbytes)
         if type_.storage is None and type_.shape is not None:
             return prod([self.number(d) for d in type_.shape]) * type_.dtype.itemsize
         return self.number(type_.nbytes)
@@ -122,7 +144,19 @@ def sizes_of(
 
 @dataclass(slots=True)
 class Call:
-    """An operator with the types and values of its inputs, wherever it stands."""
+    """An operator with the forms of its operands, wherever it stands, and those of its inputs that are constants."""
+
+    op: Op
+    attrs: Mapping[str, Any]
+    inputs: tuple[Form | None, ...]
+    outputs: tuple[Form, ...]
+    constants: Sequence[Constant | None]
+    bodies: Mapping[str, Graph]
+
+
+@dataclass(slots=True)
+class _Typed:
+    """A call as the operator's declaration sees it: the types and values of its inputs."""
 
     op: Op
     attrs: Mapping[str, Any]
@@ -130,6 +164,13 @@ class Call:
     outs: tuple[Type, ...]
     values: Values
     bodies: Mapping[str, Graph]
+
+    @classmethod
+    def of(cls, call: Call) -> _Typed:
+        """A call whose work is not known yet."""
+        types = tuple([None if f is None else f.type for f in call.inputs])
+        values = Values(known_value, call.constants)
+        return cls(call.op, call.attrs, types, tuple([f.type for f in call.outputs]), values, call.bodies)
 
     def cost(self) -> Cost:
         """The operator's work; nothing where a size depends on data in a way that no symbol says."""
@@ -165,72 +206,85 @@ class Call:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a call needs: all of a job that does not depend on which buffers it touches."""
+    """What a call needs: all of a job that does not depend on which buffers it touches.
+
+    `valued`: it follows from the values of constants too.
+    """
 
     work: Work
     dtype: DType
     kernel: str
     layout: Layout | None
+    valued: bool
 
 
 class Maker:
-    """What makes jobs of calls: each buffer is measured once, and so is each operator over the same types."""
+    """What makes jobs of calls: each type is measured once, and so is each operator over the same types."""
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
-        self._seen: dict[tuple[Hashable, int], Touch] = {}
-        self._needs: dict[Hashable, Needs | None] = {}
+        self._forms: dict[tuple[Type, bool], Form] = {}
+        self._seen: tuple[dict[int, Form], dict[int, Form]] = ({}, {})
+        self._alive: list[Type] = []
+        self._touches: dict[tuple[Hashable, int], Touch] = {}
+        self._needs: dict[Hashable, Needs] = {}
+
+    def form(self, type_: Type, constant: bool = False) -> Form:
+        """How a buffer of a type looks; equal types have one form."""
+        seen = self._seen[constant]
+        found = seen.get(id(type_))
+        if found is None:
+            self._alive.append(type_)  # so that its id stays its own
+            found = self._forms.get((type_, constant))
+            if found is None:
+                found = self._forms[type_, constant] = self._measured(type_, constant)
+            seen[id(type_)] = found
+        return found
+
+    def touch(self, key: Hashable, form: Form) -> Touch:
+        """The whole of a buffer in one form."""
+        at = (key, id(form))
+        found = self._touches.get(at)
+        if found is None:
+            found = self._touches[at] = Touch(key, form.nbytes, form)
+        return found
+
+    def _measured(self, type_: Type, constant: bool) -> Form:
+        if not isinstance(type_, Tensor) or type_.shape is None or on_host(type_):
+            return Form(type_, 0, constant=constant)
+        dtype = self.sizes.dtype(type_)
+        shape = tuple(map(self.sizes.number, type_.shape))
+        stored = type_.storage is not None
+        lain = map(self.sizes.number, replace(type_, dtype=dtype).storage_shape) if stored else shape
+        image = len(shape) == 4 and dtype.is_float and not constant and not stored
+        return Form(type_, prod(lain) * dtype.itemsize, shape, constant, stored, dtype is not type_.dtype, image)
 
     def needs(self, call: Call, left: int) -> Needs:
         """What a call needs whose left operand has `left` bytes; `left`, attributes and types say it, or values too."""
         if call.bodies:
             return self._needed(call, left)
-        key = (call.op.name, tuple(call.attrs.items()), call.types, call.outs, left)
+        forms = (tuple(map(id, call.inputs)), tuple(map(id, call.outputs)))
+        key: Hashable = (call.op.name, tuple(call.attrs.items()), *forms, left)
         try:
-            hash(key)
+            found = self._needs.get(key)
         except TypeError:  # an attribute that is no key
             return self._needed(call, left)
-        if key in self._needs:
-            found = self._needs[key]
-            return found if found is not None else self._by_values(key, call, left)
-        found = self._needed(call, left)
-        if call.values.asked:
-            self._needs[key] = None
-            self._needs[_with_values(key, call)] = found
-        else:
-            self._needs[key] = found
-        return found
-
-    def _by_values(self, key: Hashable, call: Call, left: int) -> Needs:
-        """What a call needs of which values say it too."""
-        key = _with_values(key, call)
-        found = self._needs.get(key)
         if found is None:
             found = self._needs[key] = self._needed(call, left)
+            if found.valued:
+                self._needs[_with_values(key, call)] = found
+        elif found.valued:
+            key = _with_values(key, call)
+            found = self._needs.get(key)
+            if found is None:
+                found = self._needs[key] = self._needed(call, left)
         return found
 
     def _needed(self, call: Call, left: int) -> Needs:
-        work = work_of(call.cost(), self.sizes.env, left)
-        anchor, layout = call.anchor()
-        return Needs(work, call.dtype(self.sizes), anchor.name, layout)
-
-    def touch(self, key: Hashable, type_: Type, constant: bool = False) -> Touch:
-        """The whole of a buffer, seen as a tensor of one type."""
-        at = (key, id(type_))
-        found = self._seen.get(at)
-        if found is None:
-            found = self._seen[at] = self._measured(key, type_, constant)
-        return found
-
-    def _measured(self, key: Hashable, type_: Type, constant: bool) -> Touch:
-        if not isinstance(type_, Tensor) or type_.shape is None or on_host(type_):
-            return Touch(key, 0)
-        dtype = self.sizes.dtype(type_)
-        shape = tuple(map(self.sizes.number, type_.shape))
-        stored = type_.storage is not None
-        lain = map(self.sizes.number, replace(type_, dtype=dtype).storage_shape) if stored else shape
-        narrowed = dtype is not type_.dtype
-        return Touch(key, prod(lain) * dtype.itemsize, shape, dtype.is_float, constant, stored, narrowed)
+        typed = _Typed.of(call)
+        work = work_of(typed.cost(), self.sizes.env, left)
+        anchor, layout = typed.anchor()
+        return Needs(work, typed.dtype(self.sizes), anchor.name, layout, typed.values.asked)
 
     def job(
         self,
@@ -245,17 +299,18 @@ class Maker:
         """A job; `inputs` are (input position, buffer) of what the device reads."""
         left = sum([t.nbytes for i, t in inputs if not i])
         n = self.needs(call, left)
+        some = n.work.reads
         reads: dict[Hashable, Touch] = {}
         for i, touch in inputs:
-            if i in n.work.reads:
-                some = n.work.reads[i] * n.dtype.itemsize
-                touch = replace(touch, nbytes=min(touch.nbytes, some), partial=True)
+            if some and i in some:
+                nbytes = min(touch.nbytes, some[i] * n.dtype.itemsize)
+                touch = Touch(touch.key, nbytes, touch.form, partial=True)
             reads.setdefault(touch.key, touch)
         return Job(place, name, n.kernel, engine, n.work, n.dtype, tuple(reads.values()), writes, times, n.layout)
 
 
 def _with_values(key: Hashable, call: Call) -> Hashable:
-    return (key, *[c and c.key for c in call.values.inputs])
+    return (key, *[c and c.key for c in call.constants])
 
 
 # --- graphs -----------------------------------------------------------------------------------------------------
@@ -263,23 +318,61 @@ def _with_values(key: Hashable, call: Call) -> Hashable:
 
 def graph_program(graph: Graph, sizes: Sizes) -> Program:
     """The jobs of a graph, each node a task, in its order; a buffer is a value with what names its bytes too."""
-    maker = Maker(sizes)
-    root = roots(graph, graph.order())
-    jobs = tuple(_graph_jobs(graph, maker, 1, ()))
-    return Program(jobs, tuple(maker.touch(((), root[v]), graph.type(v)) for v in graph.outputs))
+    jobs = _GraphJobs(graph, Maker(sizes))
+    return Program(tuple(jobs.run(1)), tuple([jobs.read(v) for v in graph.outputs]))
 
 
-def _graph_jobs(graph: Graph, maker: Maker, times: int, path: tuple[int, ...]) -> Iterator[Job]:
-    order = graph.order()
-    root = roots(graph, order)
-    for node in order:
-        if node.op in STRUCTURAL or is_alias(graph, node):
-            continue
-        if node.op in REGIONS:
-            name, count = body_of(graph, node, maker.sizes)
-            yield from _graph_jobs(node.subgraphs[name], maker, times * count, (*path, node.id))
-        else:
-            yield _node_job(graph, node, root, maker, times, path)
+class _GraphJobs:
+    """Makes the jobs of one graph; `path` are the nodes in whose bodies it stands."""
+
+    def __init__(self, graph: Graph, maker: Maker, path: tuple[int, ...] = ()) -> None:
+        self.graph, self.maker, self.path = graph, maker, path
+        self.views: dict[int, int] = {}
+        self.constants: dict[int, Constant] = {}
+        self.touches: dict[int, Touch] = {}
+
+    def run(self, times: int) -> Iterator[Job]:
+        """The jobs, each to be done so many times."""
+        graph, maker = self.graph, self.maker
+        for node in graph.order():
+            if node.op in STRUCTURAL:
+                if node.const is not None:
+                    self.constants[node.outputs[0]] = node.const
+            elif is_alias(graph, node):
+                source = node.inputs[0]
+                self.views[node.outputs[0]] = self.views.get(source, source)
+            elif node.op in REGIONS:
+                name, count = body_of(graph, node, maker.sizes)
+                yield from _GraphJobs(node.subgraphs[name], maker, (*self.path, node.id)).run(times * count)
+            else:
+                yield self.job(node, times)
+
+    def read(self, value: int) -> Touch:
+        """The bytes of a value, in the form in which it is seen; what makes it has been met before."""
+        found = self.touches.get(value)
+        if found is None:
+            root = self.views.get(value, value)
+            form = self.maker.form(self.graph.values[value].type, root in self.constants)
+            key = (self.path, root) if self.path else root
+            found = self.touches[value] = Touch(key, form.nbytes, form)
+        return found
+
+    def job(self, node: Node, times: int) -> Job:
+        """The job of a node."""
+        op, constants, touches = lookup(node.op, node.attrs), self.constants, self.touches
+        seen = [None if v == ABSENT else touches.get(v) or self.read(v) for v in node.inputs]
+        writes = tuple([self.read(v) for v in node.outputs])
+        call = Call(
+            op,
+            node.attrs,
+            tuple([None if t is None else t.form for t in seen]),
+            tuple([t.form for t in writes]),
+            [constants.get(v) for v in node.inputs],
+            node.subgraphs,
+        )
+        hosted = op.host_inputs
+        inputs = [(i, t) for i, t in enumerate(seen) if t is not None and i not in hosted]
+        return self.maker.job(node.id, node.name, node.engine or op.engine._value_, call, inputs, writes, times)
 
 
 def body_of(graph: Graph, node: Node, sizes: Sizes) -> tuple[str, int]:
@@ -304,24 +397,3 @@ def slices(whole: Type, axis: int, sizes: Sizes) -> int:
     """The trips of a Scan over an axis of `whole`."""
     shape = whole.shape if isinstance(whole, Tensor) else None
     return max(1, sizes.number(shape[axis])) if shape else 1
-
-
-def _node_job(
-    graph: Graph, node: Node, root: Mapping[int, int], maker: Maker, times: int, path: tuple[int, ...]
-) -> Job:
-    op, values = lookup(node.op, node.attrs), graph.values
-    call = Call(
-        op,
-        node.attrs,
-        tuple([None if v == ABSENT else values[v].type for v in node.inputs]),
-        tuple([values[v].type for v in node.outputs]),
-        Values(known_value, [graph.const(v) for v in node.inputs]),
-        node.subgraphs,
-    )
-    inputs = [
-        (i, maker.touch((path, root[v]), values[v].type, graph.const(root[v]) is not None))
-        for i, v in enumerate(node.inputs)
-        if v != ABSENT and i not in op.host_inputs
-    ]
-    writes = tuple([maker.touch((path, v), values[v].type) for v in node.outputs])
-    return maker.job(node.id, node.name, node.engine or op.engine.value, call, inputs, writes, times)

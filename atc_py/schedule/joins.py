@@ -28,17 +28,15 @@ class Views:
     """The nodes of a graph that move no bytes, by id, and the parts that are made in their place.
 
     `aliases`: views of their first input. `joined`: joins. `cuts`: for each output where it begins in the input
-    (bytes). `parts`: values, by the whole that they are made in: (whole, bytes from its beginning).
+    (bytes). `still`: all of these. `parts`: values, by the whole that they are made in: (whole, bytes from its
+    beginning).
     """
 
     aliases: set[int] = field(default_factory=set)
     joined: set[int] = field(default_factory=set)
     cuts: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    still: set[int] = field(default_factory=set)
     parts: dict[int, tuple[int, int]] = field(default_factory=dict)
-
-    def moves_nothing(self, node: int) -> bool:
-        """Whether the node is no task."""
-        return node in self.aliases or node in self.joined or node in self.cuts
 
     def sources(self, node: Node) -> list[int]:
         """The values whose bytes a node that is no task passes on."""
@@ -59,6 +57,7 @@ def views_of(graph: Graph, order: list[Node], is_alias: Callable[[Graph, Node], 
             moving.append(node)
     if moving:
         _joins_and_cuts(graph, moving, views)
+    views.still = views.aliases | views.joined | views.cuts.keys()
     return views
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import ceil
 
@@ -40,11 +40,18 @@ UNITS = ("cube", "vector", "ddr", "aicpu", "host")
 
 @dataclass(slots=True)
 class Demand:
-    """One task, in cycles: `launch` occupies its stream only, then `work` occupies a share (0 to 1) of each unit."""
+    """One task, in cycles: `launch` occupies its stream only, then `work` occupies a share (0 to 1) of each unit.
+
+    `used` are the units of which it occupies any, with the shares.
+    """
 
     launch: float
     work: float
     units: tuple[float, ...]
+    used: tuple[tuple[int, float], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.used = tuple([(k, share) for k, share in enumerate(self.units) if share])
 
     @property
     def total(self) -> float:
@@ -107,7 +114,9 @@ def simulate(
     Tasks stand in an order that streams and waits allow; `waits` are for each task the earlier tasks of other streams
     that it waits for, at `event` cycles each.
     """
-    return Simulation(demands, event).run(streams, waits)
+    found = Simulation(demands, event)
+    found.run(streams, waits)
+    return list(map(Span, found.start, found.begin, found.end))
 
 
 class Simulation:
@@ -121,8 +130,8 @@ class Simulation:
         n = len(demands)
         self.start, self.begin, self.end = [0.0] * n, [0.0] * n, [0.0] * n
 
-    def run(self, streams: Sequence[int], waits: Sequence[Sequence[int]]) -> list[Span]:
-        """All spans, in the order of the tasks."""
+    def run(self, streams: Sequence[int], waits: Sequence[Sequence[int]]) -> None:
+        """Run all tasks: `start`, `begin` and `end` are theirs."""
         after: list[list[int]] = [[] for _ in streams]
         missing = [0] * len(streams)
         last: dict[int, int] = {}
@@ -135,18 +144,19 @@ class Simulation:
         for i, count in enumerate(missing):
             if not count:
                 self.ask(i, 0.0, 0)
-        while self.heap:
-            now, asks, i = heappop(self.heap)
+        heap, queue = self.heap, self.queue
+        while heap:
+            now, asks, i = heappop(heap)
             if asks:
-                self.queue.append(i)
+                queue.append(i)
             else:
                 self.give_back(i)
                 for j in after[i]:
                     missing[j] -= 1
                     if not missing[j]:
                         self.ask(j, now, len(waits[j]))
-            self.serve(now)
-        return list(map(Span, self.start, self.begin, self.end))
+            if queue:
+                self.serve(now)
 
     def ask(self, i: int, now: float, waits: int) -> None:
         """Its stream turns to task `i`: after its launch, and a number of waits, it asks for its units."""
@@ -155,18 +165,22 @@ class Simulation:
 
     def serve(self, now: float) -> None:
         """Tasks that have asked begin to work while there is room, first come first served."""
-        free = self.free
-        while self.queue:
-            i = self.queue[0]
-            wanted = self.demands[i].units
-            if any(w > f + 1e-9 for w, f in zip(wanted, free)):
-                return
-            self.queue.popleft()
-            self.free = free = [f - w for w, f in zip(wanted, free)]
+        queue, free = self.queue, self.free
+        while queue:
+            i = queue[0]
+            demand = self.demands[i]
+            for k, share in demand.used:
+                if share > free[k] + 1e-9:
+                    return
+            queue.popleft()
+            for k, share in demand.used:
+                free[k] -= share
             self.begin[i] = now
-            self.end[i] = now + self.demands[i].work
+            self.end[i] = now + demand.work
             heappush(self.heap, (self.end[i], 0, i))
 
     def give_back(self, i: int) -> None:
         """Task `i` ends."""
-        self.free = [f + w for f, w in zip(self.free, self.demands[i].units)]
+        free = self.free
+        for k, share in self.demands[i].used:
+            free[k] += share

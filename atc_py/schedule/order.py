@@ -20,11 +20,10 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
-from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node
-from atc_py.ir.types import Tensor, on_host
-from atc_py.ops.build import lookup
+from atc_py.ir.graph import ABSENT, STRUCTURAL, Node
+from atc_py.ir.types import Tensor, Type, on_host
+from atc_py.schedule.frames import Frame, Step
 from atc_py.schedule.jobs import Sizes
-from atc_py.schedule.joins import Views
 
 STEPS_A_TASK, STEPS = 4, 400
 """The beam search may look at STEPS_A_TASK * n + STEPS successors in a graph of n tasks."""
@@ -42,9 +41,9 @@ class _Net:
     `over` is the value that a task may overwrite if it reads it last.
     """
 
-    tasks: list[Node]
+    tasks: list[Step]
     reads: list[list[int]] = field(default_factory=list)
-    makes: list[list[int]] = field(default_factory=list)
+    makes: list[range] = field(default_factory=list)
     over: list[int] = field(default_factory=list)
     maker: list[int] = field(default_factory=list)
     size: list[int] = field(default_factory=list)
@@ -55,67 +54,85 @@ class _Net:
         return [self.maker[v] for v in self.reads[task]]
 
 
-def low_order(graph: Graph, views: Views, order: list[Node], sizes: Sizes) -> list[Node]:
-    """The nodes of one graph in an order with a low peak; the same list where the canonical order is as good."""
-    tasks = [n for n in order if n.op not in STRUCTURAL and not views.moves_nothing(n.id)]
-    if any(n.priority for n in tasks):
-        net = _net(graph, views, order, tasks, sizes)
-        return with_views(graph, views, order, [net.tasks[i] for i in _by_priority(net)])
-    if len(tasks) < 4:
+def low_order(frame: Frame, sizes: Sizes) -> list[Node]:
+    """The nodes of one graph in an order with a low peak; the frame's own list where that order is as good."""
+    order, tasks = frame.nodes, list(frame.steps.values())
+    if any(s.node.priority for s in tasks):
+        net = _net(frame, tasks, sizes)
+        return with_views(frame, [tasks[i].node for i in _by_priority(net)])
+    if len(tasks) < 4 or _without_branches(frame):
         return order
-    net = _net(graph, views, order, tasks, sizes)
-    if not any(len(r) > 1 for r in net.reads) and not any(len(r) > 1 for r in net.readers):
+    net = _net(frame, tasks, sizes)
+    if max(map(len, net.reads)) < 2 and max(map(len, net.readers), default=0) < 2:
         return order
     canonical = list(range(len(tasks)))
     during, after = _profile(net, canonical)
     peak = max(during)
-    if peak == max(_alone(net, i) for i in canonical):
+    if any(d == peak == _alone(net, i) for i, d in enumerate(during)):
         return order
     best, segment = _searched(net, canonical, during, after)
     if segment > LARGE:
         best = min(best, _by_need(net), key=lambda found: max(_profile(net, found)[0]))
     if best is canonical or max(_profile(net, best)[0]) >= peak:
         return order
-    return with_views(graph, views, order, [net.tasks[i] for i in best])
+    return with_views(frame, [tasks[i].node for i in best])
+
+
+def _without_branches(frame: Frame) -> bool:
+    """Whether no value that is made is used twice, and no node uses two of them."""
+    values = frame.graph.values
+    made: set[int] = set()
+    for node in frame.nodes:
+        if node.op in STRUCTURAL:
+            continue
+        if sum([v in made for v in node.inputs]) > 1:
+            return False
+        for value in node.outputs:
+            if len(values[value].uses) > 1:
+                return False
+            made.add(value)
+    return True
 
 
 def _alone(net: _Net, task: int) -> int:
-    """Bytes that a task needs by itself: in no order is there a lower peak."""
+    """Bytes that a task needs by itself, at the most those while it runs: in no order is there a lower peak."""
     over = net.over[task]
     needed = sum([net.size[v] for v in net.reads[task]]) + sum([net.size[v] for v in net.makes[task]])
     return needed - (net.size[over] if over >= 0 else 0)
 
 
-def with_views(graph: Graph, views: Views, order: Sequence[Node], tasks: Sequence[Node]) -> list[Node]:
+def with_views(frame: Frame, tasks: Sequence[Node]) -> list[Node]:
     """All nodes, the tasks in the order given, inputs first, other nodes before the first task that reads them."""
+    order, nodes = frame.nodes, frame.graph.nodes
     result = [n for n in order if n.op == "Data"]
     done = {n.id for n in result} | {n.id for n in tasks}
     for task in tasks:
-        stack = [graph.values[v].producer for v in reversed(task.inputs) if v != ABSENT]
+        stack = _unready(frame, task, done)
         while stack:
             at = stack[-1]
-            missing = () if at in done else _unready(graph, graph.nodes[at], done)
+            missing = [] if at in done else _unready(frame, nodes[at], done)
             if missing:
                 stack += missing
                 continue
             stack.pop()
             if at not in done:
                 done.add(at)
-                result.append(graph.nodes[at])
+                result.append(nodes[at])
         result.append(task)
     return result + [n for n in order if n.id not in done]
 
 
-def _unready(graph: Graph, node: Node, done: set[int]) -> list[int]:
-    """The producers of a node's inputs that are not there yet."""
-    return [p for v in reversed(node.inputs) if v != ABSENT and (p := graph.values[v].producer) not in done]
+def _unready(frame: Frame, node: Node, done: set[int]) -> list[int]:
+    """The producers of a node's inputs that are not there yet, the first input's last."""
+    values = frame.graph.values
+    return [p for v in reversed(node.inputs) if v != ABSENT and (p := values[v].producer) not in done]
 
 
-def rearranged(graph: Graph, views: Views, order: Sequence[Node], chosen: Mapping[int, tuple[int, int]]) -> list[Node]:
+def rearranged(frame: Frame, chosen: Mapping[int, tuple[int, int]]) -> list[Node]:
     """The order with the tasks of each segment by the ranks that `chosen` gives them (by identity), others in place."""
-    tasks = [n for n in order if n.op not in STRUCTURAL and not views.moves_nothing(n.id)]
+    tasks = [step.node for step in frame.steps.values()]
     if not any(id(n) in chosen for n in tasks):
-        return list(order)
+        return frame.nodes
     result: list[Node] = []
     run: list[Node] = []
     for node in tasks:
@@ -125,53 +142,58 @@ def rearranged(graph: Graph, views: Views, order: Sequence[Node], chosen: Mappin
         result += [*sorted(run, key=lambda n: chosen[id(n)][0]), node]
         run = []
     result += sorted(run, key=lambda n: chosen[id(n)][0])
-    return with_views(graph, views, order, result)
+    return with_views(frame, result)
 
 
-def _net(graph: Graph, views: Views, order: Sequence[Node], tasks: list[Node], sizes: Sizes) -> _Net:
+def _net(frame: Frame, tasks: list[Step], sizes: Sizes) -> _Net:
     """The graph's tasks; a value that is made in parts is these."""
     net = _Net(tasks)
-    index = {n.id: i for i, n in enumerate(tasks)}
-    leaving = set(graph.outputs)
-    of: dict[int, list[int]] = {}  # a value's bytes, as the values that tasks make
-    for node in order:
-        if node.op in STRUCTURAL:
+    values, size, readers = frame.graph.values, net.size, net.readers
+    leaving = set(frame.graph.outputs)
+    of: dict[int, Sequence[int]] = {}  # a value's bytes, as the values that tasks make
+    for node in frame.nodes:
+        step = frame.steps.get(node.id)
+        if step is None:
+            if node.op not in STRUCTURAL:
+                _passed(frame, node, of, leaving, net)
             continue
-        reads = list(dict.fromkeys(r for v in node.inputs if v != ABSENT for r in of.get(v, ())))
-        i = index.get(node.id)
-        if i is None:
-            passed = list(dict.fromkeys(r for v in views.sources(node) for r in of.get(v, ())))
-            of.update(dict.fromkeys(node.outputs, passed))
-            if leaving & set(node.outputs):
-                for r in passed:
-                    net.size[r] = 0
-            continue
+        i = len(net.reads)
+        reads = [r for v in node.inputs for r in of.get(v, ())]
+        reads = list(dict.fromkeys(reads)) if len(reads) > 1 else reads
         net.reads.append(reads)
-        net.makes.append([])
         for r in reads:
-            net.readers[r].append(i)
+            readers[r].append(i)
+        first = len(size)
         for value in node.outputs:
-            of[value] = [len(net.size)]
-            net.makes[i].append(len(net.size))
+            of[value] = (len(size),)
             net.maker.append(i)
-            net.size.append(0 if value in leaving else _nbytes(graph, value, sizes))
-            net.readers.append([])
-        net.over.append(_overwrites(node, of, net))
+            size.append(0 if value in leaving else _nbytes(values[value].type, sizes))
+            readers.append([])
+        net.makes.append(range(first, len(size)))
+        net.over.append(_overwrites(step, of, net))
     return net
 
 
-def _nbytes(graph: Graph, value: int, sizes: Sizes) -> int:
-    type_ = graph.type(value)
+def _passed(frame: Frame, node: Node, of: dict[int, Sequence[int]], leaving: set[int], net: _Net) -> None:
+    """What a node that is no task passes on."""
+    passed = list(dict.fromkeys(r for v in frame.views.sources(node) for r in of.get(v, ())))
+    of.update(dict.fromkeys(node.outputs, passed))
+    if not leaving.isdisjoint(node.outputs):
+        for r in passed:
+            net.size[r] = 0
+
+
+def _nbytes(type_: Type, sizes: Sizes) -> int:
     if not isinstance(type_, Tensor) or type_.shape is None or on_host(type_):
         return 0
     return sizes.nbytes(type_)
 
 
-def _overwrites(node: Node, of: Mapping[int, list[int]], net: _Net) -> int:
+def _overwrites(step: Step, of: Mapping[int, Sequence[int]], net: _Net) -> int:
     """The value that a task may overwrite with its first result (-1: none)."""
-    made = net.makes[-1]
-    for i in lookup(node.op, node.attrs).flags.inplace if made else ():
-        source = of.get(node.inputs[i], ()) if i < len(node.inputs) else ()
+    made, inputs = net.makes[-1], step.node.inputs
+    for i in step.op.flags.inplace if made else ():
+        source = of.get(inputs[i], ()) if i < len(inputs) else ()
         if len(source) == 1 and net.size[source[0]] == net.size[made[0]] > 0:
             return source[0]
     return -1
@@ -179,23 +201,24 @@ def _overwrites(node: Node, of: Mapping[int, list[int]], net: _Net) -> int:
 
 def _profile(net: _Net, order: Sequence[int]) -> tuple[list[int], list[int]]:
     """(bytes while each task runs, number of values that are live after it)."""
-    left = [len(r) for r in net.readers]
+    size, left = net.size, [len(r) for r in net.readers]
     live = count = 0
     during: list[int] = []
     after: list[int] = []
     for i in order:
         makes, over = net.makes[i], net.over[i]
-        live += sum([net.size[v] for v in makes])
+        for v in makes:
+            live += size[v]
         count += len(makes)
-        during.append(live - (net.size[over] if over >= 0 and left[over] == 1 else 0))
+        during.append(live - size[over] if over >= 0 and left[over] == 1 else live)
         for v in net.reads[i]:
             left[v] -= 1
             if not left[v]:
-                live -= net.size[v]
+                live -= size[v]
                 count -= 1
         for v in makes:
             if not left[v]:
-                live -= net.size[v]
+                live -= size[v]
                 count -= 1
         after.append(count)
     return during, after
@@ -204,7 +227,7 @@ def _profile(net: _Net, order: Sequence[int]) -> tuple[list[int], list[int]]:
 def _by_priority(net: _Net) -> list[int]:
     """Of the tasks that are ready the one of the highest priority first, then the canonical order."""
     missing = [len(set(net.before(i))) for i in range(len(net.tasks))]
-    ready = [(-net.tasks[i].priority, i) for i, m in enumerate(missing) if not m]
+    ready = [(-net.tasks[i].node.priority, i) for i, m in enumerate(missing) if not m]
     heapify(ready)
     result: list[int] = []
     while ready:
@@ -213,7 +236,7 @@ def _by_priority(net: _Net) -> list[int]:
         for j in sorted({j for v in net.makes[i] for j in net.readers[v]}):
             missing[j] -= 1
             if not missing[j]:
-                heappush(ready, (-net.tasks[j].priority, j))
+                heappush(ready, (-net.tasks[j].node.priority, j))
     return result
 
 

@@ -12,24 +12,25 @@ where the If's output lies; a loop's carried value, inside and as the loop's res
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from atc_py.ir.constants import Constant, DimVec
-from atc_py.ir.dims import definitely_equal, symbols_of
+from atc_py.ir.dims import symbols_of
 from atc_py.ir.graph import ABSENT, Node
 from atc_py.ir.types import DType, Tensor, Type, on_host
-from atc_py.ops.build import lookup
 from atc_py.plan.types import Alias, Space
-from atc_py.schedule.frames import Frame, Step, all_frames, captured, roots
+from atc_py.schedule.frames import Frame, Step, all_frames, captured, root_of
+from atc_py.schedule.reads import Readers, last_reads
+from atc_py.schedule.streams import Streams
 
 
-@dataclass
+@dataclass(slots=True)
 class Group:
     """Values of one buffer: its space, its port or constant, and the positions at which it is needed."""
 
     space: Space
-    values: list[int] = field(default_factory=list)
+    values: list[int]
     index: int = -1
     first: int = -1
     last: int = -1
@@ -47,183 +48,183 @@ class Target:
 
 @dataclass
 class Places:
-    """The group of each value, and what is known of values as a whole."""
+    """The group of each value (by its number; -1: none yet), and what is known of values as a whole."""
 
+    of: list[int]
+    types: Mapping[int, Type]
     groups: list[Group] = field(default_factory=list)
-    of: dict[int, int] = field(default_factory=dict)
-    types: dict[int, Type] = field(default_factory=dict)
     constants: dict[int, Constant] = field(default_factory=dict)
     aliases: list[Alias] = field(default_factory=list)
     deltas: dict[int, int] = field(default_factory=dict)
     """Where a value begins in its buffer, in bytes, where that is not 0."""
 
-    def new(self, space: Space, value: int, index: int = -1) -> Group:
-        """A new group with one value."""
-        self.of[value] = len(self.groups)
-        self.groups.append(Group(space, [value], index))
-        return self.groups[-1]
-
-    def join(self, value: int, other: int) -> Group:
-        """Put `value` into the group of `other`."""
-        self.of[value] = self.of[other]
-        group = self.groups[self.of[other]]
-        group.values.append(value)
-        return group
-
     def group(self, value: int) -> Group:
         """The value's group."""
         return self.groups[self.of[value]]
 
-    def alias(self, value: int, source: int, delta: int = 0) -> None:
-        """Put `value` into the group of `source`, whose bytes it names from the `delta`-th on."""
-        self.join(value, source)
-        if delta or source in self.deltas:
-            self.deltas[value] = self.deltas.get(source, 0) + delta
-        self.aliases.append(Alias(value, source, delta))
 
-
-Before = Callable[[int, int], bool]
-"""Whether what happens at one position is done when what happens at another one begins."""
-
-
-def place(root: Frame, before: Before | None = None) -> Places:
+def place(root: Frame, streams: Streams | None = None) -> Places:
     """Place every value of the frame and of the frames inside it.
 
-    On several streams `before` says what is done when; then a value takes over another one's bytes only where every
-    reader of them is done for certain.
+    `streams` says what is done when; then a value takes over another one's bytes only where every reader of them is
+    done for certain. Without it, that is so for all that comes before.
     """
-    placer = _Placer(root, before)
-    ports = roots(root.graph, root.nodes, root.views)
-    targets = {ports[v]: Target(Space.OUTPUT, i) for i, v in enumerate(root.graph.outputs)}
+    placer = _Placer(root, streams)
+    targets = {_viewed(root, v): Target(Space.OUTPUT, i) for i, v in enumerate(root.graph.outputs)}
     placer.frame(root, targets)
-    placer.lifetimes()
+    for group in placer.places.groups:
+        group.first = max(group.first, 0)
+        group.last = max(group.first, group.last)
     return placer.places
 
 
 class _Placer:
-    def __init__(self, root: Frame, before: Before | None) -> None:
-        self.places = Places()
-        self.root = root
-        self.before = before
-        self.reads = {} if before is None else all_reads(root)
+    """Puts values into groups in the order of the nodes.
+
+    `last` is the last read of each value; a group's `first` and `last` are those of the values that it has so far.
+    """
+
+    def __init__(self, root: Frame, streams: Streams | None) -> None:
+        types = {f.base + v: value.type for f in all_frames(root) for v, value in f.graph.values.items()}
+        self.places = Places([-1] * root.ceiling, types)
         self.last = last_reads(root)
-        self._latest: dict[int, tuple[int, int]] = {}
-        self.made: dict[int, int] = {}
-        self.late = _late_values(root)
+        self.late = _late_values(root, types)
+        self.readers = None if streams is None else Readers(root, streams)
 
-    def frame(self, frame: Frame, targets: dict[int, Target]) -> None:
+    def new(self, space: Space, value: int, index: int = -1) -> None:
+        """Put `value` into a group of its own."""
+        self.places.of[value] = len(self.places.groups)
+        self.places.groups.append(Group(space, [value], index, -1, self.last[value]))
+
+    def join(self, value: int, number: int) -> Group:
+        """Put `value` into a group."""
+        self.places.of[value] = number
+        group = self.places.groups[number]
+        group.values.append(value)
+        group.last = max(group.last, self.last[value])
+        return group
+
+    def alias(self, value: int, source: int, delta: int = 0) -> None:
+        """Put `value` into the group of `source`, whose bytes it names from the `delta`-th on."""
+        self.join(value, self.places.of[source])
+        deltas = self.places.deltas
+        if delta or source in deltas:
+            deltas[value] = deltas.get(source, 0) + delta
+        self.places.aliases.append(Alias(value, source, delta))
+
+    def keep(self, value: int, first: int, last: int) -> None:
+        """What has been placed is needed from one position to another."""
+        group = self.places.group(value)
+        if group.first < 0 or first < group.first:
+            group.first = first
+        if group.last < last:
+            group.last = last
+
+    def frame(self, frame: Frame, targets: Mapping[int, Target]) -> None:
         """Place the values of one graph; `targets` by value. A body's `Data` values have been placed by its owner."""
+        base, steps, of = frame.base, frame.steps, self.places.of
         for node in frame.nodes:
+            step = steps.get(node.id)
+            if step is None:
+                for i, value in enumerate(node.outputs):
+                    if of[base + value] < 0:
+                        self._view(frame, node, i, value, targets)
+                continue
             for i, value in enumerate(node.outputs):
-                vid = frame.vid(value)
-                self.places.types[vid] = frame.graph.type(value)
-                if vid not in self.places.of:
-                    self._value(frame, node, i, value, targets)
-                step = frame.steps.get(node.id)
-                self.made.setdefault(vid, step.start if step else -1)
-                if step is not None and step.bodies:  # also what nobody reads is written at the region's end
-                    self._needed_until(vid, step.end)
-            if node.id in frame.steps and frame.steps[node.id].bodies:
-                self._region(frame, frame.steps[node.id])
+                if of[base + value] < 0:
+                    self._value(frame, step, i, value, targets)
+                self.keep(base + value, step.start, step.end)  # what nobody reads is written too
+            if step.bodies:
+                self._region(frame, step)
 
-    def _value(self, frame: Frame, node: Node, index: int, value: int, targets: dict[int, Target]) -> None:
-        vid, type_, target = frame.vid(value), frame.graph.type(value), targets.get(value)
+    def _view(self, frame: Frame, node: Node, index: int, value: int, targets: Mapping[int, Target]) -> None:
+        """Place a value that no task makes."""
+        vid, views = frame.base + value, frame.views
         if node.op == "Data":
-            self.places.new(Space.INPUT, vid, frame.graph.inputs.index(value))
+            self.new(Space.INPUT, vid, frame.graph.inputs.index(value))
         elif node.op == "Const":
             assert node.const is not None
             self.places.constants[vid] = node.const
-            self.places.new(Space.WEIGHTS, vid)
-        elif node.id in frame.views.cuts:
-            self.places.alias(vid, frame.vid(node.inputs[0]), frame.views.cuts[node.id][index])
-        elif node.id in frame.views.aliases and index == 0:
-            self.places.alias(vid, frame.vid(node.inputs[0]))
-        elif value in frame.views.parts:
+            self.new(Space.WEIGHTS, vid)
+        elif node.id in views.cuts:
+            self.alias(vid, frame.vid(node.inputs[0]), views.cuts[node.id][index])
+        elif node.id in views.aliases and index == 0:
+            self.alias(vid, frame.vid(node.inputs[0]))
+        else:
+            self._value(frame, None, index, value, targets)
+
+    def _value(self, frame: Frame, step: Step | None, index: int, value: int, targets: Mapping[int, Target]) -> None:
+        vid, target = frame.base + value, targets.get(value)
+        type_, deltas = self.places.types[vid], self.places.deltas
+        if value in frame.views.parts:
             whole, delta = frame.views.parts[value]
             self._whole(frame, whole, targets)
-            self.places.alias(vid, frame.vid(whole), delta)
+            self.alias(vid, frame.vid(whole), delta)
         elif target is not None and target.group >= 0:
-            self.places.of[vid] = target.group
-            self.places.groups[target.group].values.append(vid)
+            self.join(vid, target.group)
             self.places.aliases.append(Alias(vid, target.outer))
         elif on_host(type_):
-            self.places.new(Space.HOST, vid)
+            self.new(Space.HOST, vid)
         elif vid in self.late:
-            self.places.new(Space.DYNAMIC, vid)
-        elif (taken := self._overwritten(frame, node, index, value, target)) is not None:
-            group = self.places.join(vid, taken)
-            if taken in self.places.deltas:
-                self.places.deltas[vid] = self.places.deltas[taken]
+            self.new(Space.DYNAMIC, vid)
+        elif not index and step is not None and (taken := self._overwritten(frame, step, type_, target)) is not None:
+            group = self.join(vid, self.places.of[taken])
+            if taken in deltas:
+                deltas[vid] = deltas[taken]
             if target is not None:
                 group.space, group.index = target.space, target.index
+        elif target is not None:
+            self.new(target.space, vid, target.index)
         else:
-            self.places.new(target.space if target else Space.ARENA, vid, target.index if target else -1)
+            self.new(Space.ARENA, vid)
 
-    def _whole(self, frame: Frame, whole: int, targets: dict[int, Target]) -> None:
+    def _whole(self, frame: Frame, whole: int, targets: Mapping[int, Target]) -> None:
         """Place a join's result before its parts, and before that the join's that it is a part of itself."""
         chain = [whole]
         while chain[-1] in frame.views.parts:
             chain.append(frame.views.parts[chain[-1]][0])
         for value in reversed(chain):
-            vid = frame.vid(value)
-            if vid not in self.places.of:
-                self.places.types[vid] = frame.graph.type(value)
-                self._value(frame, frame.graph.producer(value), 0, value, targets)
+            if self.places.of[frame.vid(value)] < 0:
+                self._value(frame, None, 0, value, targets)
 
-    def _overwritten(self, frame: Frame, node: Node, index: int, value: int, target: Target | None) -> int | None:
-        """The input whose buffer the output may take over: read here for the last time, same shape and dtype."""
-        step = frame.steps.get(node.id)
-        if index or step is None or step.bodies:
+    def _overwritten(self, frame: Frame, step: Step, type_: Type, target: Target | None) -> int | None:
+        """The input whose buffer output 0 may take over: read here for the last time, same shape and dtype."""
+        places, inputs = self.places, step.node.inputs
+        if step.bodies:
             return None
-        for i in lookup(node.op, node.attrs).flags.inplace:
-            if i >= len(node.inputs) or node.inputs[i] == ABSENT:
+        for i in step.op.flags.inplace:
+            if i >= len(inputs) or inputs[i] == ABSENT:
                 continue
-            source = frame.vid(node.inputs[i])
-            group = self.places.group(source)
-            if target is not None and any(v in self.places.deltas for v in group.values):
+            source = frame.base + inputs[i]
+            group = places.group(source)
+            if group.last > step.start:
+                continue
+            if target is not None and any(v in places.deltas for v in group.values):
                 continue  # what leaves has a buffer of its own, and exactly of its size
             in_place = group.space is Space.ARENA or (
                 group.space is Space.OUTPUT and target is not None and group.index == target.index
             )
             if (
                 in_place
-                and self._last_read(self.places.of[source]) <= step.start
-                and self._all_read(group, step.start)
-                and self._read_elementwise(frame, node, source)
-                and _same(frame.graph.type(value), frame.graph.type(node.inputs[i]))
+                and _same(type_, places.types[source])
+                and self._read_elementwise(frame, step, source)
+                and (self.readers is None or self.readers.done(places.of[source], group.values, step.start))
             ):
                 return source
         return None
 
-    def _last_read(self, number: int) -> int:
-        """When a group is read for the last time, as far as its values are known; they only become more."""
-        values = self.places.groups[number].values
-        seen, latest = self._latest.get(number, (0, -1))
-        latest = max([latest, *[self.last[v] for v in values[seen:]]])
-        self._latest[number] = len(values), latest
-        return latest
-
-    def _needed_until(self, vid: int, position: int) -> None:
-        """A value is needed at a position too."""
-        self.last[vid] = max(self.last[vid], position)
-        self._latest.pop(self.places.of[vid], None)
-
-    def _all_read(self, group: Group, position: int) -> bool:
-        """Whether every other reader of the group is done for certain when the step at `position` begins."""
-        if self.before is None:
-            return True
-        return all(r == position or self.before(r, position) for v in group.values for r in self.reads[v])
-
-    def _read_elementwise(self, frame: Frame, node: Node, source: int) -> bool:
-        """Whether every input of the node that reads the buffer of `source` may be overwritten.
+    def _read_elementwise(self, frame: Frame, step: Step, source: int) -> bool:
+        """Whether every input of the task that reads the buffer of `source` may be overwritten.
 
         Where the buffer is one of parts, none but `source` may read of it.
         """
-        allowed, deltas = lookup(node.op, node.attrs).flags.inplace, self.places.deltas
-        vids = [(i, frame.vid(value)) for i, value in enumerate(node.inputs) if value != ABSENT]
-        same = [(i, v) for i, v in vids if self.places.of[v] == self.places.of[source]]
-        parts = source in deltas or any(v in deltas for _, v in same)
-        return all(i in allowed and (v == source or not parts) for i, v in same)
+        of, deltas, base = self.places.of, self.places.deltas, frame.base
+        number = of[source]
+        same = [(i, base + v) for i, v in enumerate(step.node.inputs) if v != ABSENT and of[base + v] == number]
+        if len(same) == 1:
+            return True
+        parts = any(v in deltas for _, v in same)
+        return all(i in step.op.flags.inplace and (v == source or not parts) for i, v in same)
 
     # -- regions -----------------------------------------------------------------------------------------------
 
@@ -238,39 +239,36 @@ class _Placer:
 
     def _captured(self, frame: Frame, step: Step, position: int, body: Frame, inner: int) -> None:
         vid, outer = body.vid(inner), frame.vid(step.node.inputs[position])
-        self.places.alias(vid, outer)
-        self.made[vid] = step.start
+        self.alias(vid, outer)
+        self.keep(vid, step.start, -1)
         if outer in self.places.constants:
             self.places.constants[vid] = self.places.constants[outer]
 
     def _branch_targets(self, frame: Frame, step: Step, body: Frame) -> dict[int, Target]:
-        found = roots(body.graph, body.nodes, body.views)
         targets = {}
         for outer, inner in zip(step.node.outputs, body.graph.outputs, strict=True):
             vid = frame.vid(outer)
             group = self.places.of[vid]
-            targets[found[inner]] = Target(self.places.groups[group].space, -1, group, vid)
+            targets[_viewed(body, inner)] = Target(self.places.groups[group].space, -1, group, vid)
         return targets
 
     def _formals(self, frame: Frame, step: Step, body: Frame) -> None:
         """A loop's own inputs: the carried ones are the states, the others get buffers for the whole loop."""
         states = carried(step, body)
         for outer, inner in states:
-            self.places.alias(body.vid(inner), frame.vid(outer))
+            self.alias(body.vid(inner), frame.vid(outer))
         own = body.graph.inputs[: len(body.graph.inputs) - step.node.captures]
         for inner in own:
             vid = body.vid(inner)
-            if vid not in self.places.of:
+            if self.places.of[vid] < 0:
                 late = Space.DYNAMIC if vid in self.late else Space.ARENA
-                self.places.new(Space.HOST if on_host(body.graph.type(inner)) else late, vid)
-            self.made[vid] = step.start
-            self._needed_until(vid, step.end)
+                self.new(Space.HOST if on_host(body.graph.type(inner)) else late, vid)
+            self.keep(vid, step.start, step.end)
 
-    def lifetimes(self) -> None:
-        """The positions at which each group is needed."""
-        for group in self.places.groups:
-            group.first = min((m for v in group.values if (m := self.made[v]) >= 0), default=0)
-            group.last = max(group.first, *(self.last[v] for v in group.values))
+
+def _viewed(frame: Frame, value: int) -> int:
+    """The value whose bytes a value of the frame views."""
+    return root_of(frame.graph, value, lambda node: node.id in frame.views.aliases)
 
 
 def read_by_host(constant: Constant) -> bool:
@@ -293,79 +291,26 @@ def carried_inputs(step: Step) -> tuple[list[int], int]:
 
 
 def _same(a: Type, b: Type) -> bool:
-    return (
-        isinstance(a, Tensor)
-        and isinstance(b, Tensor)
-        and a.dtype is b.dtype
-        and a.storage is b.storage
-        and a.shape is not None
-        and b.shape is not None
-        and len(a.shape) == len(b.shape)
-        and all(definitely_equal(p, q) for p, q in zip(a.shape, b.shape, strict=True))
-    )
+    """Whether two types are tensors of one dtype, storage and known shape."""
+    if a is not b and not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        return False
+    assert isinstance(a, Tensor) and isinstance(b, Tensor)
+    return a.shape is not None and a.shape == b.shape and a.dtype is b.dtype and a.storage is b.storage
 
 
-def _late_values(root: Frame) -> set[int]:
+def _late_values(root: Frame, types: Mapping[int, Type]) -> set[int]:
     """Values whose size only the run time knows; a loop's state is late inside and outside, or not at all."""
     runtime = {s for s, r in root.graph.symbols.items() if r.runtime}
-    late: set[int] = set()
-    frames = list(all_frames(root))
-    for frame in frames:
-        for value in frame.graph.values.values():
-            t = value.type
-            if isinstance(t, Tensor) and (
-                t.shape is None or (runtime and any(s in runtime for d in t.shape for s in symbols_of(d)))
-            ):
-                late.add(frame.vid(value.id))
-    for frame in frames:
-        for step in frame.steps.values():
+    late = {vid for vid, t in types.items() if isinstance(t, Tensor) and t.shape is None}
+    if runtime:
+        shapes = [(vid, t.shape or ()) for vid, t in types.items() if isinstance(t, Tensor)]
+        late |= {vid for vid, shape in shapes if any(s in runtime for d in shape for s in symbols_of(d))}
+    if not late:
+        return late
+    for frame in all_frames(root):
+        for step in frame.regions:
             for body in step.bodies.values() if step.loops else ():
                 for outer, inner in carried(step, body):
                     if {frame.vid(outer), body.vid(inner)} & late:
                         late |= {frame.vid(outer), body.vid(inner)}
     return late
-
-
-def last_reads(root: Frame) -> dict[int, int]:
-    """For each value the last position at which it, or a view of it, is read (-1: never)."""
-    last: dict[int, int] = {}
-    for frame in reversed(list(all_frames(root))):
-        for node in reversed(frame.nodes):
-            for value in node.outputs:
-                reads = [_read(frame, user, k, last) for user, k in frame.graph.values[value].uses]
-                last[frame.vid(value)] = max(reads, default=-1)
-    return last
-
-
-def all_reads(root: Frame) -> dict[int, list[int]]:
-    """For each value the positions at which tasks and regions read it, views not looked through."""
-    found: dict[int, list[int]] = {}
-    for frame in all_frames(root):
-        for value in frame.graph.values.values():
-            reads: list[int] = []
-            for user, _ in value.uses:
-                step = frame.steps.get(user)
-                if step is not None:
-                    reads += [step.start] if step.start == step.end else [step.start, step.end]
-            found[frame.vid(value.id)] = reads
-    return found
-
-
-def _read(frame: Frame, user: int, position: int, last: dict[int, int]) -> int:
-    """When a use reads: input `position` of node `user`."""
-    node = frame.graph.nodes[user]
-    if node.op == "NetOutput":
-        return frame.end
-    step = frame.steps.get(user)
-    if step is None:
-        passed = position == 0 or user in frame.views.joined
-        return max(last[frame.vid(v)] for v in node.outputs) if passed else -1
-    if not step.bodies:
-        return step.start
-    own = len(node.inputs) - node.captures
-    if position < own:
-        sliced = node.op == "Scan" and position >= own - node.attrs["num_scan_inputs"]
-        return step.end if sliced else step.start
-    inner = [last[body.vid(v)] for body in step.bodies.values() for p, v in captured(step, body) if p == position]
-    read = max(inner, default=-1)
-    return step.end if step.loops and read >= 0 else read

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from atc_py.ir.constants import Constant
 from atc_py.ir.graph import ABSENT
 from atc_py.ir.types import Tensor, Type
-from atc_py.ops.build import Values, known_value, lookup
+from atc_py.ops.build import known_value, lookup
 from atc_py.plan.types import Alias, Host, If, Loop, Operand, Plan, Region, Scan, Space, Static, Task
 from atc_py.schedule.frames import Frame, Step, all_frames
-from atc_py.schedule.jobs import Call, Job, Maker, Program, Sizes, Touch, body_of, counted, slices
+from atc_py.schedule.jobs import Call, Form, Job, Maker, Program, Sizes, Touch, body_of, counted, slices
 from atc_py.schedule.places import Places, read_by_host
 from atc_py.target.cost import UNKNOWN
 
@@ -59,7 +59,7 @@ class Names:
         """The buffers in which a value seen as a type has its bytes."""
         root = self.root.get(value, value)
         if root not in self.parts:
-            return [maker.touch(root, type_, constant)]
+            return [maker.touch(root, maker.form(type_, constant))]
         found: list[Touch] = []
         stack = [root]
         while stack:
@@ -67,7 +67,7 @@ class Names:
             if at in self.parts:
                 stack += [k.value for k in self.parts[at]]
             else:
-                found.append(maker.touch(at, self.written[at]))
+                found.append(maker.touch(at, maker.form(self.written[at])))
         return found
 
 
@@ -91,30 +91,31 @@ class _FrameJobs:
                 yield from self.jobs(max(step.bodies.values(), key=lambda body: len(body.steps)), times)
 
     def _job(self, frame: Frame, step: Step, times: int) -> Job:
-        node, op, constants = step.node, lookup(step.node.op, step.node.attrs), self.places.constants
-        types: list[Type | None] = []
+        node, op, maker = step.node, lookup(step.node.op, step.node.attrs), self.maker
+        types, constants = self.places.types, self.places.constants
+        forms: list[Form | None] = []
         values: list[Constant | None] = []
         inputs: list[tuple[int, Touch]] = []
         for i, value in enumerate(node.inputs):
             if value == ABSENT:
-                types.append(None)
+                forms.append(None)
                 values.append(None)
                 continue
             vid = frame.vid(value)
-            type_ = self.places.types[vid]
-            types.append(type_)
-            constant = constants.get(vid)
+            type_, constant = types[vid], constants.get(vid)
+            forms.append(maker.form(type_))
             if constant is not None and (i in op.host_inputs or read_by_host(constant)):
                 values.append(constant)
                 continue
             values.append(None)
-            inputs += [(i, t) for t in self.names.touches(self.maker, vid, type_, constant is not None)]
-        outs = tuple([self.places.types[frame.vid(v)] for v in node.outputs])
-        call = Call(op, node.attrs, tuple(types), outs, Values(known_value, values), node.subgraphs)
-        made = zip(map(frame.vid, node.outputs), outs, strict=True)
-        writes = tuple([self.maker.touch(self.names.root.get(v, v), t) for v, t in made])
+            inputs += [(i, t) for t in self.names.touches(maker, vid, type_, constant is not None)]
+        made = [frame.vid(v) for v in node.outputs]
+        outs = tuple([maker.form(types[vid]) for vid in made])
+        call = Call(op, node.attrs, tuple(forms), outs, values, node.subgraphs)
+        root = self.names.root
+        writes = tuple([maker.touch(root.get(v, v), form) for v, form in zip(made, outs, strict=True)])
         name = node.name or node.op
-        return self.maker.job(step.start, name, node.engine or op.engine.value, call, inputs, writes, times)
+        return maker.job(step.start, name, node.engine or op.engine._value_, call, inputs, writes, times)
 
 
 def plan_program(plan: Plan, sizes: Sizes) -> Program:
@@ -172,18 +173,18 @@ class _PlanJobs:
     def job(self, task: Task, times: int) -> Job:
         """The job of a task."""
         constants = {i: self.plan.constants[number] for i, number in task.host_values.items()}
-        given: list[Type | None] = [None if o is None else o.type for o in task.inputs]
+        maker, root = self.maker, self.names.root
+        forms = [None if o is None else maker.form(o.type) for o in task.inputs]
         for i, constant in constants.items():
-            given[i] = Tensor(constant.dtype, constant.shape)
-        types = tuple(given)
-        values = Values(known_value, [constants.get(i) for i in range(len(types))])
+            forms[i] = maker.form(Tensor(constant.dtype, constant.shape))
+        outs = tuple([maker.form(o.type) for o in task.outputs])
+        values = [constants.get(i) for i in range(len(forms))]
         bodies = {} if task.body is None else {"body": task.body}
-        op = lookup(task.kernel, task.attrs)
-        call = Call(op, task.attrs, types, tuple([o.type for o in task.outputs]), values, bodies)
+        call = Call(lookup(task.kernel, task.attrs), task.attrs, tuple(forms), outs, values, bodies)
         inputs = [(i, t) for i, o in enumerate(task.inputs) if o is not None for t in self._read(o)]
-        root = self.names.root
-        writes = tuple([self.maker.touch(root.get(o.value, o.value), o.type) for o in task.outputs])
-        return self.maker.job(task.id, task.name, task.engine, call, inputs, writes, times)
+        written = zip(task.outputs, outs, strict=True)
+        writes = tuple([maker.touch(root.get(o.value, o.value), form) for o, form in written])
+        return maker.job(task.id, task.name, task.engine, call, inputs, writes, times)
 
     def _read(self, operand: Operand) -> list[Touch]:
         constant = self.plan.buffers[operand.buffer].space is Space.WEIGHTS

@@ -5,9 +5,9 @@ operand(value 7, READ)  →  Operand(value 7, buffer 3, float32[1, 64, 56, 56]) 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import replace
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import accumulate
+from math import prod
 
 from atc_py.ir.constants import Blob, Constant, Splat
 from atc_py.ir.dims import DimOverflow, Size, dmax, evaluate
@@ -23,96 +23,109 @@ WEIGHT_ALIGNMENT = 64
 
 
 class Pool:
-    """Makes buffers, constants and operands; numbers them in the order in which they are first asked for."""
+    """Makes buffers, constants and operands; numbers them in the order in which they are first asked for.
+
+    `bound` are the symbols that have values by now; `late`: there are some that only the run time knows.
+    """
 
     def __init__(self, places: Places, symbols: Mapping[str, Range]) -> None:
         self.places, self.symbols = places, symbols
         self.buffers: list[Buffer] = []
         self.constants: list[Constant] = []
         self.bound: set[str] = {s for s, r in symbols.items() if not r.runtime}
+        self.late = len(self.bound) < len(symbols)
         self._constant_ids: dict[Hashable, int] = {}
-        self._buffer_of: dict[int, int] = {}
+        self._buffer_of = [-1] * len(places.groups)
         self._weight_buffers: dict[int, int] = {}
-        self._weight_values: dict[int, int] = {}
+        self._splats: set[int] = set()  # groups
         self._slots = 0
 
     def constant(self, constant: Constant) -> int:
         """The number of a constant, equal ones once."""
-        number = self._constant_ids.get(constant.key)
-        if number is None:
-            number = self._constant_ids[constant.key] = len(self.constants)
+        number = self._constant_ids.setdefault(constant.key, len(self.constants))
+        if number == len(self.constants):
             self.constants.append(constant)
         return number
 
     def buffer(self, value: int) -> int:
         """The value's buffer."""
         key = self.places.of[value]
-        if key not in self._buffer_of:
-            group = self.places.groups[key]
-            if group.space is Space.WEIGHTS:
-                self._buffer_of[key] = self._weight_buffer(group.values[0])
-            else:
-                self._buffer_of[key] = self._plain_buffer(group)
-        return self._buffer_of[key]
+        number = self._buffer_of[key]
+        return number if number >= 0 else self._made(key)
+
+    def _made(self, key: int) -> int:
+        """The new buffer of a group; constants that are equal have one."""
+        group = self.places.groups[key]
+        made = self._weight_buffer(key, group) if group.space is Space.WEIGHTS else self._plain_buffer(group)
+        self._buffer_of[key] = made
+        return made
 
     def has_buffer(self, value: int) -> bool:
         """Whether anything has asked for the value's buffer."""
-        return self.places.of[value] in self._buffer_of
+        return self._buffer_of[self.places.of[value]] >= 0
 
     def initial(self) -> tuple[tuple[int, int], ...]:
         """(value, buffer) of each constant that has a buffer."""
-        found = [
-            (v, self._buffer_of[key])
-            for key in sorted(self._buffer_of)
-            if (group := self.places.groups[key]).space is Space.WEIGHTS
-            for v in group.values[:1]
-        ]
-        return tuple(found)
+        groups = zip(self.places.groups, self._buffer_of, strict=True)
+        return tuple([(g.values[0], b) for g, b in groups if b >= 0 and g.space is Space.WEIGHTS])
 
-    def _weight_buffer(self, value: int) -> int:
-        constant = self.places.constants[value]
+    def _weight_buffer(self, key: int, group: Group) -> int:
+        constant = self.places.constants[group.values[0]]
+        if isinstance(constant, Splat):
+            self._splats.add(key)
         number = self.constant(constant)
-        if number not in self._weight_buffers:
-            self._weight_buffers[number] = self._add(Space.WEIGHTS, constant_nbytes(constant), None, number)
-        return self._weight_buffers[number]
+        found = self._weight_buffers.get(number)
+        if found is None:
+            found = self._weight_buffers[number] = len(self.buffers)
+            self.buffers.append(Buffer(found, Space.WEIGHTS, constant_nbytes(constant), None, number))
+        return found
 
     def place_weights(self) -> int:
         """Give the weights their offsets: those that lie in the file first; returns where these end, in bytes."""
-        weights = [b for b in self.buffers if b.space is Space.WEIGHTS]
-        end = in_file = 0
-        for mapped in (True, False):
-            for b in weights:
-                if is_mapped(self.constants[b.index]) is mapped:
-                    assert isinstance(b.nbytes, int)
-                    self.buffers[b.id] = replace(b, offset=end)
-                    end += -(-b.nbytes // WEIGHT_ALIGNMENT) * WEIGHT_ALIGNMENT
-            in_file = end if mapped else in_file
+        mapped: list[Buffer] = []
+        derived: list[Buffer] = []
+        for number in self._weight_buffers.values():
+            b = self.buffers[number]
+            (mapped if is_mapped(self.constants[b.index]) else derived).append(b)
+        in_file = _lay_down(mapped, 0)
+        _lay_down(derived, in_file)
         return in_file
 
     def _plain_buffer(self, group: Group) -> int:
         if group.space is Space.HOST:
             self._slots += 1
-            return self._add(Space.HOST, 1, self._slots - 1, -1, group)
+            return self._add(group, 1, self._slots - 1, -1)
         fixed = 0 if group.space in (Space.INPUT, Space.OUTPUT) else None
-        return self._add(group.space, group_nbytes(self.places, group), fixed, group.index, group)
+        return self._add(group, group_nbytes(self.places, group), fixed, group.index)
 
-    def _add(self, space: Space, nbytes: Size, offset: int | None, index: int, group: Group | None = None) -> int:
-        first, last = (group.first, group.last) if group is not None else (-1, -1)
-        self.buffers.append(Buffer(len(self.buffers), space, nbytes, offset, index, first, last))
-        return len(self.buffers) - 1
+    def _add(self, group: Group, nbytes: Size, offset: int | None, index: int) -> int:
+        number = len(self.buffers)
+        self.buffers.append(Buffer(number, group.space, nbytes, offset, index, group.first, group.last))
+        return number
 
     def operand(self, value: int, access: Access) -> Operand:
         """A view of the whole value; a Splat's has stride 0."""
-        type_ = self.places.types[value]
-        strides = None
-        constant = self.places.constants.get(self.places.group(value).values[0])
-        if isinstance(constant, Splat) and isinstance(type_, Tensor):
+        places = self.places
+        key, type_, strides = places.of[value], places.types[value], None
+        buffer = self._buffer_of[key]
+        if buffer < 0:
+            buffer = self._made(key)
+        if key in self._splats and isinstance(type_, Tensor):
             strides = (0,) * len(type_.dims)
-        return Operand(value, access, self.buffer(value), type_, self.places.deltas.get(value, 0), strides)
+        return Operand(value, access, buffer, type_, places.deltas.get(value, 0), strides)
 
     def ports(self, values: list[int], names: list[str]) -> tuple[Port, ...]:
         """Ports of the plan for inputs or outputs of the root graph."""
         return tuple(Port(name, self.places.types[v], self.buffer(v), v) for v, name in zip(values, names, strict=True))
+
+
+def _lay_down(weights: Sequence[Buffer], start: int) -> int:
+    """Give buffers their offsets, one after the other from `start` on; returns where they end."""
+    for b in weights:
+        assert isinstance(b.nbytes, int)
+        b.offset = start
+        start += -(-b.nbytes // WEIGHT_ALIGNMENT) * WEIGHT_ALIGNMENT
+    return start
 
 
 def is_mapped(constant: Constant) -> bool:
@@ -124,16 +137,17 @@ def constant_nbytes(constant: Constant) -> int:
     """Bytes of a constant in the weights space: a Splat needs one element, sub-byte types one byte an element."""
     if isinstance(constant, Splat):
         return constant.dtype.itemsize
-    count = 1
-    for d in constant.shape:
-        count *= evaluate(d, {})
-    return count * constant.dtype.itemsize
+    shape = constant.shape if isinstance(constant, Blob) else [evaluate(d, {}) for d in constant.shape]
+    return prod(shape) * constant.dtype.itemsize
 
 
 def group_nbytes(places: Places, group: Group) -> Size:
     """Bytes of a group's buffer: what its largest value needs; parts lie inside of a value that is there too."""
-    types = [t for v in group.values if v not in places.deltas and isinstance(t := places.types[v], Tensor)]
-    sizes = list(dict.fromkeys(t.nbytes for t in types if t.shape is not None))
+    sizes: list[Size] = []
+    for value in group.values:
+        t = places.types[value]
+        if isinstance(t, Tensor) and t.shape is not None and value not in places.deltas and t.nbytes not in sizes:
+            sizes.append(t.nbytes)
     if not sizes or (group.space is Space.DYNAMIC and len(sizes) > 1):
         return 0
     try:

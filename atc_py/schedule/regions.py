@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from atc_py.ir.graph import ABSENT, Graph
-from atc_py.ops.build import lookup
+from atc_py.ir.graph import ABSENT
 from atc_py.plan.types import Access, Carried, Collected, Host, If, Loop, Operand, Region, Scan, Static, Task
 from atc_py.schedule.frames import Frame, Step
 from atc_py.schedule.places import carried, carried_inputs, read_by_host
@@ -27,8 +26,7 @@ class _Numbers:
 
     def region(self, step: Step) -> int:
         """The number of the step's segment, -1 on one stream."""
-        lane = self.streams.lanes.get(step.start)
-        return -1 if lane is None else lane.region
+        return self.streams.lanes[step.start].region if step.start in self.streams.lanes else -1
 
     def take(self) -> int:
         self.next += 1
@@ -44,17 +42,15 @@ def _regions(pool: Pool, frame: Frame, numbers: _Numbers) -> tuple[Region, ...]:
     found: list[Region] = []
     run: list[Task] = []
     region = -1
-    for node in frame.nodes:
-        step = frame.steps.get(node.id)
-        if step is None:
-            continue
+    for step in frame.steps.values():
         if not step.bodies:
             task = _task(pool, frame, step, numbers)
             if not task.binds:
-                if run and numbers.region(step) != region:
+                mine = numbers.region(step)
+                if run and mine != region:
                     found.append(Static(tuple(run)))
                     run = []
-                region = numbers.region(step)
+                region = mine
                 run.append(task)
                 continue
         if run:
@@ -67,42 +63,41 @@ def _regions(pool: Pool, frame: Frame, numbers: _Numbers) -> tuple[Region, ...]:
 
 
 def _task(pool: Pool, frame: Frame, step: Step, numbers: _Numbers) -> Task:
-    node, number, lane = step.node, numbers.take(), numbers.streams.lanes.get(step.start)
-    op = lookup(node.op, node.attrs)
+    node, base, number, streams = step.node, frame.base, numbers.take(), numbers.streams
+    constants, host_inputs = pool.places.constants, step.op.host_inputs
     inputs: list[Operand | None] = []
     host_values: dict[int, int] = {}
     for i, value in enumerate(node.inputs):
-        constant = None if value == ABSENT else pool.places.constants.get(frame.vid(value))
         if value == ABSENT:
             inputs.append(None)
-        elif constant is not None and (i in op.host_inputs or read_by_host(constant)):
+            continue
+        constant = constants.get(base + value)
+        if constant is not None and (i in host_inputs or read_by_host(constant)):
             host_values[i] = pool.constant(constant)
             inputs.append(None)
         else:
-            inputs.append(pool.operand(frame.vid(value), Access.READ))
-    outputs = tuple(pool.operand(frame.vid(v), Access.WRITE) for v in node.outputs)
+            inputs.append(pool.operand(base + value, Access.READ))
+    outputs = tuple([pool.operand(base + v, Access.WRITE) for v in node.outputs])
+    lane = streams.lanes.get(step.start)
     return Task(
-        id=number,
-        kernel=node.op,
-        name=node.name or f"{node.op}_{number}",
-        inputs=tuple(inputs),
-        outputs=outputs,
-        attrs=dict(node.attrs),
-        body=_tile_program(node.subgraphs),
-        host_values=host_values,
-        engine=node.engine or op.engine.value,
-        priority=node.priority,
-        origin=node.origin,
-        binds=tuple(fresh_symbols([o.type for o in outputs], pool.bound)),
-        stream=lane.stream if lane else 0,
-        waits=numbers.streams.waits.get(step.start, ()),
-        records=numbers.streams.records.get(step.start, ()),
-        cost=numbers.costs.get(step.start, 0),
+        number,
+        node.op,
+        node.name or f"{node.op}_{number}",
+        tuple(inputs),
+        outputs,
+        dict(node.attrs),
+        node.subgraphs.get("body"),
+        None,
+        host_values,
+        lane.stream if lane else 0,
+        streams.waits.get(step.start, ()),
+        streams.records.get(step.start, ()),
+        node.engine or step.op.engine.value,
+        node.priority,
+        numbers.costs.get(step.start, 0),
+        node.origin,
+        tuple(fresh_symbols([o.type for o in outputs], pool.bound)) if pool.late else (),
     )
-
-
-def _tile_program(subgraphs: dict[str, Graph]) -> Graph | None:
-    return subgraphs.get("body")
 
 
 def _region(pool: Pool, frame: Frame, step: Step, numbers: _Numbers) -> Region:

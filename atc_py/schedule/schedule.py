@@ -17,11 +17,11 @@ from operator import attrgetter
 
 from atc_py.ir.graph import Graph
 from atc_py.memory import Effort, bind
-from atc_py.plan.types import Host, Plan, Space, Static
+from atc_py.plan.types import Buffer, Host, Plan, Space, Static
 from atc_py.schedule.clock import Lane, Prices, job_prices, run_lanes
 from atc_py.schedule.costs import task_costs
 from atc_py.schedule.formats import with_formats
-from atc_py.schedule.frames import Frame, Step, all_frames, insert_copies, lay_out
+from atc_py.schedule.frames import Frame, Step, all_frames, insert_copies, laid_again, lay_out
 from atc_py.schedule.hint import default_hint, plan_hint
 from atc_py.schedule.jobs import Program, Sizes, sizes_of
 from atc_py.schedule.order import low_order, rearranged
@@ -57,21 +57,30 @@ class ScheduleOptions:
 
 def schedule(graph: Graph, options: ScheduleOptions | None = None) -> Plan:
     """Make the plan of a lowered graph; the graph gets copies where two outputs would share bytes."""
-    return schedule_priced(graph, options)[0]
+    return schedule_priced(graph, options).plan
 
 
-def schedule_priced(graph: Graph, options: ScheduleOptions | None = None) -> tuple[Plan, Prices | None]:
-    """The plan, and what its jobs cost, by the numbers of its tasks.
+@dataclass(frozen=True)
+class Scheduled:
+    """A plan, what its jobs cost, by the numbers of its tasks, and a lower bound of its arena (0: it is a template).
 
     Without a target there are no costs. Steps of graphs inside others are no tasks of these numbers: None there too.
     """
+
+    plan: Plan
+    prices: Prices | None
+    least: int
+
+
+def schedule_priced(graph: Graph, options: ScheduleOptions | None = None) -> Scheduled:
+    """The plan of a lowered graph as `schedule` makes it, and what has been found out on the way."""
     options = options or ScheduleOptions()
     insert_copies(graph)
-    frame, _ = lay_out(graph, joining=options.joins)
+    frame = lay_out(graph, options.joins)
     needs = requirements(frame)
     hint = plan_hint(default_hint(graph, options.hint), needs, graph.symbols, tuple(options.hint))
     sizes = sizes_of(graph.symbols, hint)
-    laid = _laid_out(graph, _low_frame(graph, frame, options, sizes), options, sizes)
+    laid = _laid_out(graph, _low_frame(frame, sizes), options, sizes)
     pool = Pool(laid.places, graph.symbols)
     body = regions(pool, laid.frame, laid.streams, laid.costs)
     inputs = pool.ports(graph.inputs, [graph.values[v].name for v in graph.inputs])
@@ -96,7 +105,8 @@ def schedule_priced(graph: Graph, options: ScheduleOptions | None = None) -> tup
         requirements=needs,
     )
     flat = all(isinstance(region, (Static, Host)) for region in body)
-    return _bound(plan, options.memory_effort) if static else plan, laid.prices if flat else None
+    plan, least = _bound(plan, options.memory_effort) if static else (plan, 0)
+    return Scheduled(plan, laid.prices if flat else None, least)
 
 
 @dataclass(frozen=True)
@@ -111,13 +121,13 @@ class _Laid:
     prices: Prices | None = None
 
 
-def _low_frame(graph: Graph, frame: Frame, options: ScheduleOptions, sizes: Sizes) -> tuple[Frame, Places]:
+def _low_frame(frame: Frame, sizes: Sizes) -> tuple[Frame, Places]:
     """The graph in the canonical order of `frame`, or in one whose peak is lower when values have their places."""
-    lower = {id(f.graph): low_order(f.graph, f.views, f.nodes, sizes) for f in all_frames(frame)}
+    lower = {id(f.graph): low_order(f, sizes) for f in all_frames(frame)}
     places = place(frame)
     if all(lower[id(f.graph)] is f.nodes for f in all_frames(frame)):
         return frame, places
-    other, _ = lay_out(graph, lambda g, views, order: lower[id(g)], options.joins)
+    other = laid_again(frame, lambda f: lower[id(f.graph)])
     placed = place(other)
     asked = any(n.priority for f in all_frames(frame) for n in f.nodes)
     if asked or live_peak(placed, sizes) < live_peak(places, sizes):
@@ -141,25 +151,23 @@ def _laid_out(graph: Graph, low: tuple[Frame, Places], options: ScheduleOptions,
     listed = list_segments(found, program, prices, options.soc, most)
     if not any(listed):
         return one
-    several = _on_streams(frame, jobs, by_node(listed, found), options, options.soc)
+    several = _on_streams(frame, jobs, by_node(listed, found), options.soc)
     return several if several.us < one.us * (1 - GAIN) else one
 
 
-def _on_streams(
-    low: Frame, jobs: Program, chosen: Mapping[int, tuple[int, int]], options: ScheduleOptions, soc: Target
-) -> _Laid:
+def _on_streams(low: Frame, jobs: Program, chosen: Mapping[int, tuple[int, int]], soc: Target) -> _Laid:
     """The graph in the order and on the streams that are `chosen` for its nodes.
 
     The nodes stand in the order of `low`, and `jobs` are theirs.
     """
-    graph, orders = low.graph, {id(f.graph): f.nodes for f in all_frames(low)}
-    frame, _ = lay_out(graph, lambda g, views, _: rearranged(g, views, orders[id(g)], chosen), options.joins)
+    frame = laid_again(low, lambda f: rearranged(f, chosen))
     steps = [step for f in all_frames(frame) for step in f.steps.values()]
     places = {s.start: chosen[id(s.node)][1] for s in steps if id(s.node) in chosen}
-    streams = assign(segments(frame, graph.symbols, LONGEST), places)
-    placed = place(frame, streams.before)
+    streams = assign(segments(frame, low.graph.symbols, LONGEST), places)
+    placed = place(frame, streams)
     program, prices = _priced(_moved(jobs, low, steps), soc)
-    lanes = {step.start: Lane(-1 - step.start) for step in steps if not step.bodies} | dict(streams.lanes)
+    alone = [s.start for s in steps if s.start not in streams.lanes and not s.bodies]
+    lanes = {start: Lane(-1 - start) for start in alone} | dict(streams.lanes)
     cycles = run_lanes(program, prices, soc, lanes).cycles - cycles_of(soc.rates.model_us, soc)
     return _Laid(frame, placed, streams, task_costs(program, prices, soc), cycles, prices)
 
@@ -168,8 +176,8 @@ def _moved(jobs: Program, low: Frame, steps: Sequence[Step]) -> Program:
     """The jobs of the graph in another order: each at the position of its step there."""
     new = {id(step.node): step.start for step in steps}
     place = {s.start: new[id(s.node)] for f in all_frames(low) for s in f.steps.values()}
-    moved = sorted((replace(j, place=place[j.place]) for j in jobs.jobs), key=attrgetter("place"))
-    return replace(jobs, jobs=tuple(moved))
+    moved = [job.at(place[job.place]) for job in jobs.jobs]
+    return replace(jobs, jobs=tuple(sorted(moved, key=attrgetter("place"))))
 
 
 def _priced(jobs: Program, soc: Target) -> tuple[Program, Prices]:
@@ -182,9 +190,12 @@ def _serial(program: Program, prices: Prices) -> float:
     return sum(b.total * job.times for job, b in zip(program.jobs, prices.breakdowns, strict=True))
 
 
-def _bound(plan: Plan, effort: Effort) -> Plan:
+def _bound(plan: Plan, effort: Effort) -> tuple[Plan, int]:
     # On several streams the relation is given pair by pair, which makes a long search dear: it must be asked for.
     effort = "fast" if plan.streams > 1 and effort == "default" else effort
     binding = bind(plan, effort=effort)
-    buffers = tuple(replace(b, offset=binding.offsets[b.id]) if b.space is Space.ARENA else b for b in plan.buffers)
-    return replace(plan, buffers=buffers, arena=binding.arena)
+    buffers = [
+        Buffer(b.id, b.space, b.nbytes, offset, b.index, b.first, b.last) if b.space is Space.ARENA else b
+        for b, offset in zip(plan.buffers, binding.offsets, strict=True)
+    ]
+    return replace(plan, buffers=tuple(buffers), arena=binding.arena), binding.lower_bound

@@ -77,26 +77,26 @@ def whole_symbol(dim: object) -> str | None:
 
 
 def _needs(frame: Frame, run: Sequence[Step]) -> tuple[tuple[int, ...], ...]:
-    graph = frame.graph
+    values, still = frame.graph.values, frame.views.still
     index = {step.node.id: k for k, step in enumerate(run)}
     through: dict[int, tuple[int, ...]] = {}
     found: list[tuple[int, ...]] = []
     for step in run:
-        needs: set[int] = set()
+        needs: list[int] = []
         for value in step.node.inputs:
-            if value == ABSENT:
-                continue
-            producer = graph.values[value].producer
-            if producer in index:
-                needs.add(index[producer])
-            elif producer not in frame.steps:
-                needs.update(_makers(frame, producer, index, through))
-        found.append(tuple(sorted(needs)))
+            if value != ABSENT:
+                producer = values[value].producer
+                if producer in index:
+                    needs.append(index[producer])
+                elif producer in still:
+                    needs += _makers(frame, producer, index, through)
+        found.append(tuple(needs) if len(needs) < 2 else tuple(sorted(set(needs))))
     return tuple(found)
 
 
 def _makers(frame: Frame, node: int, index: Mapping[int, int], through: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
     """The steps of the run that make the bytes of a node that is no step."""
+    still = frame.views.still
     stack = [node]
     while stack:
         top = stack[-1]
@@ -104,13 +104,13 @@ def _makers(frame: Frame, node: int, index: Mapping[int, int], through: dict[int
             stack.pop()
             continue
         sources = frame.sources(frame.graph.nodes[top])
-        missing = [p for p in sources if p not in frame.steps and p not in through]
+        missing = [p for p in sources if p in still and p not in through]
         if missing:
             stack += missing
             continue
         makers: set[int] = set()
         for p in sources:
-            makers.update((index[p],) if p in index else () if p in frame.steps else through[p])
+            makers.update((index[p],) if p in index else through.get(p, ()))
         through[top] = tuple(sorted(makers))
         stack.pop()
     return through[node]

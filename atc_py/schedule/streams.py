@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 from atc_py.schedule.clock import Lane, Prices, job_owners
 from atc_py.schedule.events import Events, reduced
 from atc_py.schedule.jobs import Program
-from atc_py.schedule.lanes import Demand, Simulation, event_cycles, joining_cycles, simulate
+from atc_py.schedule.lanes import Demand, Simulation, event_cycles, joining_cycles
 from atc_py.schedule.segments import Segment
 from atc_py.target import Target
 
@@ -46,26 +46,19 @@ class Listed:
 
 @dataclass(frozen=True)
 class Streams:
-    """What the tasks of a laid-out graph do about streams, by the positions of their steps."""
+    """What the tasks of a laid-out graph do about streams, by the positions of their steps.
+
+    `clocks`: for each stream the last task of the same segment that is done when the step has run, by its place in the
+    segment (-1: none). `starts` are the positions at which segments begin. `waits` and `records` are event ids.
+    """
 
     lanes: Mapping[int, Lane] = field(default_factory=dict)
     waits: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     records: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    done: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """For each position and stream the last position of its segment that is done when the step has run (-1: none)."""
+    clocks: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    starts: Sequence[int] = ()
     streams: int = 1
     events: int = 0
-
-    def before(self, one: int, other: int) -> bool:
-        """Whether what happens at position `one` is done for certain when what happens at `other` begins."""
-        if one >= other:
-            return False
-        if self.streams == 1:
-            return True
-        a, b = self.lanes.get(one), self.lanes.get(other)
-        if a is None or b is None or a.region != b.region:
-            return True
-        return self.done[other][a.stream] >= one
 
 
 def list_segments(
@@ -128,23 +121,30 @@ def _ranks(costs: Sequence[float], needs: Sequence[Sequence[int]]) -> list[float
     """For each task the length of the longest way from its beginning to the end of the segment."""
     behind = [0.0] * len(costs)
     for i in range(len(costs) - 1, -1, -1):
-        behind[i] += costs[i]
+        rank = behind[i] = behind[i] + costs[i]
         for p in needs[i]:
-            behind[p] = max(behind[p], behind[i])
+            if behind[p] < rank:
+                behind[p] = rank
     return behind
 
 
 def _on(
-    width: int, segment: Segment, demands: Sequence[Demand], urgency: Sequence[tuple[int, float, int]], event: float
+    width: int,
+    segment: Segment,
+    demands: Sequence[Demand],
+    urgency: Sequence[tuple[int, float, int]],
+    event: float,
+    deadline: float = 0.0,
 ) -> Listed:
     """The segment listed on `width` streams, and timed with the events that it then needs."""
-    chosen = _Lister(demands, event, segment.needs, urgency, width).run_list()
+    chosen = _Lister(demands, event, segment.needs, urgency, width, deadline).run_list()
     order = tuple(i for i, _ in chosen)
     streams = tuple(s for _, s in chosen)
     place = {i: k for k, i in enumerate(order)}
     needs = [[place[p] for p in segment.needs[i]] for i in order]
-    spans = simulate([demands[i] for i in order], streams, reduced(streams, needs).after, event)
-    return Listed(order, streams, max(s.end for s in spans))
+    timed = Simulation([demands[i] for i in order], event)
+    timed.run(streams, reduced(streams, needs).after)
+    return Listed(order, streams, max(timed.end))
 
 
 class _Lister(Simulation):
@@ -157,12 +157,14 @@ class _Lister(Simulation):
         needs: Sequence[Sequence[int]],
         urgency: Sequence[tuple[int, float, int]],
         width: int,
+        deadline: float,
     ) -> None:
         super().__init__(demands, event)
-        self.needs, self.urgency = needs, urgency
+        self.needs, self.urgency, self.deadline = needs, urgency, deadline
         self.idle = [True] * width
         self.stream = [-1] * len(demands)
         self.ready: list[tuple[int, float, int]] = []
+        self.calm: list[tuple[int, int]] = []  # with a deadline: the ready tasks in the order of the segment
         self.chosen: list[tuple[int, int]] = []
 
     def run_list(self) -> list[tuple[int, int]]:
@@ -173,7 +175,7 @@ class _Lister(Simulation):
             for p in needs:
                 after[p].append(i)
             if not needs:
-                heappush(self.ready, self.urgency[i])
+                self._open(i)
         self._take(0.0)
         while self.heap:
             now, asks, i = heappop(self.heap)
@@ -185,23 +187,47 @@ class _Lister(Simulation):
                 for j in after[i]:
                     missing[j] -= 1
                     if not missing[j]:
-                        heappush(self.ready, self.urgency[j])
-            self.serve(now)
+                        self._open(j)
+            if self.queue:
+                self.serve(now)
             if not self.heap or self.heap[0][0] > now:
                 self._take(now)
         return self.chosen
 
+    def _open(self, i: int) -> None:
+        """The tasks that task `i` needs are done."""
+        heappush(self.ready, self.urgency[i])
+        if self.deadline:
+            heappush(self.calm, (self.urgency[i][0], i))
+
+    def _next(self, now: float) -> int:
+        """The ready task to be taken (-1: none); what a heap still has of tasks that are taken is dropped."""
+        ready, calm, stream = self.ready, self.calm, self.stream
+        while ready and stream[ready[0][-1]] >= 0:
+            heappop(ready)
+        if not ready:
+            return -1
+        _, rank, i = ready[0]
+        if now - rank >= self.deadline:  # the longest way, which would end after the deadline (ranks are negative)
+            return i
+        while stream[calm[0][-1]] >= 0:
+            heappop(calm)
+        return calm[0][-1]
+
     def _take(self, now: float) -> None:
         """Idle streams take ready tasks."""
-        while self.ready and True in self.idle:
-            _, _, i = heappop(self.ready)
-            needed = sorted(self.needs[i], key=lambda p: (-self.end[p], p))
-            beside = [self.stream[p] for p in needed if self.idle[self.stream[p]]]
-            stream = beside[0] if beside else self.idle.index(True)
+        while True in self.idle and (i := self._next(now)) >= 0:
+            needed = self.needs[i]
+            if len(needed) > 1:
+                needed = sorted(needed, key=lambda p: (-self.end[p], p))
+            others = [self.stream[p] for p in needed]
+            stream = next((s for s in others if self.idle[s]), -1)
+            if stream < 0:
+                stream = self.idle.index(True)
             self.idle[stream] = False
             self.stream[i] = stream
             self.chosen.append((i, stream))
-            self.ask(i, now, len({self.stream[p] for p in needed} - {stream}))
+            self.ask(i, now, len({s for s in others if s != stream}))
 
 
 def assign(found: Sequence[Segment], streams: Mapping[int, int]) -> Streams:
@@ -209,19 +235,22 @@ def assign(found: Sequence[Segment], streams: Mapping[int, int]) -> Streams:
     lanes: dict[int, Lane] = {}
     waits: dict[int, tuple[int, ...]] = {}
     records: dict[int, tuple[int, ...]] = {}
-    done: dict[int, tuple[int, ...]] = {}
+    clocks: dict[int, tuple[int, ...]] = {}
     width, events = 1, 0
     for number, segment in enumerate(found):
-        places = [step.start for step in segment.steps]
-        mine = [streams.get(p, 0) for p in places]
+        start = segment.steps[0].start
+        mine = [streams.get(step.start, 0) for step in segment.steps]
         width = max(width, 1 + max(mine))
         made: Events = reduced(mine, segment.needs)
         events = max(events, made.count)
-        for k, p in enumerate(places):
-            lanes[p] = Lane(number, mine[k], tuple(places[q] for q in made.after[k]))
-            done[p] = tuple(-1 if q < 0 else places[q] for q in made.clocks[k])
-            waits[p], records[p] = made.waits[k], made.records[k]
-    return Streams(lanes, waits, records, done, width, events)
+        for p, (stream, after) in enumerate(zip(mine, made.after, strict=True), start):
+            lanes[p] = Lane(number, stream, tuple([start + q for q in after]))
+        places = range(start, start + len(mine))  # tasks of a segment follow one another
+        clocks.update(zip(places, made.clocks, strict=True))
+        waits.update(zip(places, made.waits, strict=True))
+        records.update(zip(places, made.records, strict=True))
+    starts = [segment.steps[0].start for segment in found]
+    return Streams(lanes, waits, records, clocks, starts, width, events)
 
 
 def by_node(listed: Sequence[Listed | None], found: Sequence[Segment]) -> dict[int, tuple[int, int]]:

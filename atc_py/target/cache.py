@@ -13,18 +13,21 @@ All buffers shrink by the same factor, so that only the factor is kept up to dat
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from math import exp
+from typing import Protocol
 
 
-@dataclass(slots=True)
-class _Lines:
-    """A buffer's bytes in the cache when the cache's `scale` was `scale`."""
+class Access(Protocol):
+    """A buffer that a task reads or writes, and how many bytes of it."""
 
-    held: float
-    scale: float
-    dirty: bool
+    key: Hashable
+    nbytes: int
+
+
+_Lines = tuple[float, float, bool]
+"""Of a buffer: its bytes in the cache when the cache's scale was `scale`, that scale, and whether they are dirty."""
 
 
 @dataclass(slots=True)
@@ -45,14 +48,15 @@ class Cache:
 
     def _held(self, lines: _Lines) -> float:
         """Bytes that are left of what was there."""
-        return lines.held if lines.scale == self._scale else lines.held * exp(self._scale - lines.scale)
+        held, scale, _ = lines
+        return held if scale == self._scale else held * exp(self._scale - scale)
 
     def read(self, key: Hashable, nbytes: int) -> float:
         """Read a buffer of `nbytes`; returns the bytes that DDR delivers, or takes from lines that make room."""
         if not nbytes:
             return 0.0
         lines = self._lines.get(key)
-        if lines is not None and lines.held == nbytes and lines.scale == self._scale:
+        if lines is not None and lines[0] == nbytes and lines[1] == self._scale:
             return 0.0  # all of it is there: nothing changes
         found = 0.0 if lines is None else min(self._held(lines), float(nbytes))
         if nbytes > self.capacity:
@@ -67,33 +71,48 @@ class Cache:
         evicted, kept = self._fill(key, nbytes, float(nbytes), dirty=True)
         return nbytes - kept + evicted
 
+    def task(self, reads: Sequence[Access], writes: Sequence[Access], dropped: Sequence[Hashable]) -> float:
+        """A task reads and writes, then some buffers are dropped; returns the bytes that DDR delivers and takes."""
+        ddr, buffers = 0.0, self._lines
+        for a in reads:
+            lines = buffers.get(a.key)
+            if lines is None or lines[0] != a.nbytes or lines[1] != self._scale:  # else all of it is there
+                ddr += self.read(a.key, a.nbytes)
+        for a in writes:
+            ddr += self.write(a.key, a.nbytes)
+        for key in dropped:
+            self.drop(key)
+        return ddr
+
     def drop(self, key: Hashable) -> None:
         """The buffer's content is needed no more: its lines are free, and nothing has to be written back."""
         lines = self._lines.pop(key, None)
         if lines is not None:
             held = self._held(lines)
             self._total -= held
-            self._dirty -= held if lines.dirty else 0.0
+            self._dirty -= held if lines[2] else 0.0
 
     def _fill(self, key: Hashable, nbytes: int, filled: float, *, dirty: bool) -> tuple[float, float]:
         """Bring `filled` bytes of a buffer in; returns what has to be written back to make room, and what is there."""
-        if not self.capacity:
+        capacity = self.capacity
+        if not capacity:
             return 0.0, 0.0
-        old, held = self._lines.pop(key, None), 0.0
-        if old is not None:
-            held = self._held(old)
-            self._total -= held
-            self._dirty -= held if old.dirty else 0.0
-            dirty = dirty or old.dirty
-        free = max(0.0, self.capacity - self._total - held)
-        evicted, pushed = 0.0, filled - free
+        lines, held, total, all_dirty = self._lines.get(key), 0.0, self._total, self._dirty
+        if lines is not None:
+            held = self._held(lines)
+            total -= held
+            all_dirty -= held if lines[2] else 0.0
+            dirty = dirty or lines[2]
+        free = capacity - total - held
+        evicted, pushed = 0.0, filled - free if free > 0 else filled
         if pushed > 0:
-            left = exp(-pushed / self.capacity)
-            evicted = self._dirty * (1 - left)
-            self._total, self._dirty = self._total * left, self._dirty * left
-            self._scale -= pushed / self.capacity
-        kept = min(float(nbytes), max(0.0, self.capacity - self._total))  # a full cache stays full
-        self._lines[key] = _Lines(kept, self._scale, dirty)
-        self._total += kept
-        self._dirty += kept if dirty else 0.0
+            left = exp(-pushed / capacity)
+            evicted = all_dirty * (1 - left)
+            total, all_dirty = total * left, all_dirty * left
+            self._scale -= pushed / capacity
+        room = capacity - total
+        kept = float(nbytes) if nbytes <= room else room if room > 0 else 0.0  # a full cache stays full
+        self._lines[key] = (kept, self._scale, dirty)
+        self._total = total + kept
+        self._dirty = all_dirty + (kept if dirty else 0.0)
         return evicted, kept

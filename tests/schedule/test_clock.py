@@ -12,11 +12,14 @@ from onnx import TensorProto, helper, numpy_helper
 from atc_py import Options, compile_model, frontend
 from atc_py.ir.graph import Graph
 from atc_py.passes import lower, optimize
-from atc_py.schedule import ScheduleOptions, graph_timeline, plan_timeline, schedule
+from atc_py.schedule import ScheduleOptions, graph_timeline, plan_handing, plan_timeline, schedule
+from atc_py.schedule.clock import run_clock, serial_cycles
 from atc_py.schedule.formats import with_formats
 from atc_py.schedule.jobs import HALF, Program, graph_program, sizes_of
 from atc_py.schedule.plan_jobs import plan_program
 from atc_py.target import load
+
+from .branching import towers
 
 P3, GENERIC = load("Ascend310P3"), load("Generic")
 
@@ -58,7 +61,10 @@ def test_jobs_have_the_operators_work_and_their_bytes() -> None:
     assert [j.kernel for j in jobs] == ["Conv", "Relu", "Gemm"], "Flatten moves nothing"
     conv, relu, gemm = jobs
     assert conv.work.macs == 64 * 3 * 20 * 9
-    assert [t.nbytes for t in conv.reads] == [4 * 192, 4 * 540] and [t.constant for t in conv.reads] == [False, True]
+    assert [t.nbytes for t in conv.reads] == [4 * 192, 4 * 540] and [t.form.constant for t in conv.reads] == [
+        False,
+        True,
+    ]
     assert conv.writes[0].nbytes == relu.reads[0].nbytes == 4 * 1280
     assert gemm.reads[0].key == relu.writes[0].key, "a view is its source"
     assert [t.nbytes for t in program(cnn()).jobs[0].reads] == [2 * 192, 2 * 540]
@@ -154,3 +160,15 @@ def test_fusion_does_not_make_a_model_slower(soc: str) -> None:
 def test_predictions_are_repeatable(make: Callable[[], onnx.ModelProto]) -> None:
     first, second = (compile_model(make()).summary["predicted_latency_us"] for _ in range(2))
     assert first == second
+
+
+@pytest.mark.parametrize("proto", [cnn(), loop(12)], ids=["cnn", "loop"])
+def test_cycles_alone_are_those_of_the_timeline(proto: onnx.ModelProto) -> None:
+    timed = with_formats(program(proto), P3)
+    assert serial_cycles(timed, P3) == run_clock(timed, P3).cycles
+
+
+def test_a_model_of_one_region_takes_as_long_as_that() -> None:
+    plan = compile_model(towers(3)).plan
+    assert plan.streams > 1 and len(plan.regions) == 1
+    assert plan_handing(plan, P3).cycles == pytest.approx(plan_timeline(plan, P3).cycles)

@@ -17,8 +17,9 @@ from atc_py import Options, Session, compile_model
 from atc_py.compiler import prove
 from atc_py.emit import om_bytes
 from atc_py.errors import AtcError
+from atc_py.memory.bind import aligned, bind
 from atc_py.plan.text import print_plan
-from atc_py.plan.types import Plan, Static, Task
+from atc_py.plan.types import Buffer, Plan, Space, Static, Task
 from atc_py.runtime.loader import Loaded, load
 from atc_py.schedule import plan_handing, plan_timeline
 from atc_py.target import load as load_target
@@ -87,6 +88,23 @@ def test_the_verifier_misses_each_event(count: int) -> None:
                 prove(_with(plan, [*tasks[:k], less, *tasks[k + 1 :]]))
             removed += 1
     assert removed >= count - 1
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_the_bound_of_the_arena_is_found_once(count: int) -> None:
+    """What the scheduler has found out is what `bind` finds of the plan alone."""
+    om = compile_model(towers(count))
+    binding = bind(om.plan)
+    assert om.plan.streams > 1 and om.binding == binding
+    sizes = [aligned(n) for n in binding.sizes]
+    live = max(sum(sizes[b.id] for b in arena_at(om.plan, at)) for at in range(len(list(om.plan.tasks()))))
+    assert live < binding.lower_bound <= binding.arena, "what is live on two streams is more than what the order says"
+    known = bind(om.plan, least=binding.lower_bound + 1)
+    assert (known.lower_bound, known.offsets) == (binding.lower_bound + 1, binding.offsets)
+
+
+def arena_at(plan: Plan, position: int) -> list[Buffer]:
+    return [b for b in plan.buffers if b.space is Space.ARENA and b.first <= position <= b.last]
 
 
 def test_outputs_are_those_of_one_stream() -> None:
