@@ -20,14 +20,15 @@ from collections.abc import Callable
 from math import frexp, isclose, isfinite, isinf
 
 from atc_py.ir.constants import Blob, Splat, blob_array
-from atc_py.ir.dims import Size, prod
+from atc_py.ir.dims import prod
 from atc_py.ir.graph import Graph, Node
 from atc_py.ir.types import DType
 from atc_py.passes.base import PassContext
 from atc_py.passes.known import SMALL, dims_of, given, ints, known_at_start, same_types, uniform
 from atc_py.passes.lineage import Lineage
 from atc_py.passes.norms import FLOATS
-from atc_py.passes.pattern import become, filled, sweep, tolerance
+from atc_py.passes.pattern import tolerance
+from atc_py.passes.rewriting import become, filled, sweep
 
 RULE = "arithmetic"
 FAR = 2.0**60
@@ -260,11 +261,11 @@ class _Simplifier:
         constant = node.const
         if not isinstance(constant, Blob) or not (constant.dtype in FLOATS or constant.dtype is DType.BOOL):
             return False
-        count: Size = prod(constant.shape)
-        if type(count) is not int or not 1 < count <= SMALL:
+        data, size = constant.data, constant.dtype.itemsize
+        if not size < data.nbytes <= SMALL * size or data[:size] != data[size : 2 * size]:
             return False
         array = blob_array(constant).reshape(-1)
-        raw = array.view(f"u{array.dtype.itemsize}") if array.dtype.itemsize in (1, 2, 4, 8) else array
+        raw = array.view(f"u{size}")
         if not (raw == raw[0]).all():
             return False
         node.const = Splat(constant.dtype, constant.shape, array[0])

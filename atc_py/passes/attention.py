@@ -28,7 +28,7 @@ from atc_py.passes.known import dims_of, ints, uniform
 from atc_py.passes.lineage import Lineage
 from atc_py.passes.masks import LOWEST, added, causal, chosen, fitted, never_infinite, regroupable
 from atc_py.passes.norms import FLOATS
-from atc_py.passes.pattern import become, emit, shaped, sweep
+from atc_py.passes.rewriting import become, emit, shaped, sweep
 from atc_py.passes.transposes import perm_of
 
 PASS = "attention"

@@ -14,22 +14,27 @@ together, the second one where those of each axis of the result do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 
 from atc_py.ir.dims import DimOverflow, Size, floordiv
 from atc_py.ir.graph import Graph, Node
 from atc_py.passes.base import PassContext
 from atc_py.passes.known import dims_of, known_at_start
 from atc_py.passes.lineage import Lineage
-from atc_py.passes.pattern import become, shaped, sweep
+from atc_py.passes.rewriting import become, shaped, sweep
 from atc_py.passes.transposes import perm_of
 
 Dims = tuple[Size, ...]
+Plan = tuple[Dims, tuple[int, ...], Dims]
+Planner = Callable[[Dims, Dims, tuple[int, ...], Dims], "Plan | None"]
+"""`plan`, which remembers what it has been asked."""
 
 
 def merge_axes(graph: Graph, ctx: PassContext) -> int:
     """Remove Reshapes around Transposes; returns how many went."""
     changed = 0
+    planned = cache(plan)
     with Lineage(graph) as lineage:
         for node in [n for n in graph.nodes.values() if n.op in ("Reshape", "Transpose")]:
             before = graph.producer(node.inputs[0])
@@ -37,14 +42,16 @@ def merge_axes(graph: Graph, ctx: PassContext) -> int:
                 continue
             if node.op == "Transpose":
                 if before.op == "Reshape":
-                    changed += _merge(graph, lineage, before, node, None)
+                    changed += _merge(graph, lineage, planned, before, node, None)
             elif before.op == "Transpose":
                 first = graph.producer(before.inputs[0])
-                changed += _merge(graph, lineage, first if first.op == "Reshape" else None, before, node)
+                changed += _merge(graph, lineage, planned, first if first.op == "Reshape" else None, before, node)
     return changed
 
 
-def _merge(graph: Graph, lineage: Lineage, first: Node | None, transpose: Node, last: Node | None) -> int:
+def _merge(
+    graph: Graph, lineage: Lineage, planned: Planner, first: Node | None, transpose: Node, last: Node | None
+) -> int:
     """Of a Transpose with a Reshape before it, after it or both, take away what can go."""
     end = last or transpose
     x = (first or transpose).inputs[0]
@@ -52,7 +59,7 @@ def _merge(graph: Graph, lineage: Lineage, first: Node | None, transpose: Node, 
     b, perm = dims_of(graph, transpose.inputs[0]), perm_of(graph, transpose)
     if a is None or b is None or c is None or perm is None or not known_at_start(graph, (*a, *c)):
         return 0
-    found = plan(a, b, perm, c)
+    found = planned(a, b, perm, c)
     if found is None or ((first is None or last is None) and found[2] != c):
         return 0
     before, order, after = found
@@ -75,7 +82,7 @@ def _merge(graph: Graph, lineage: Lineage, first: Node | None, transpose: Node, 
 # -- atoms -------------------------------------------------------------------------------------------------------
 
 
-def plan(a: Dims, b: Dims, perm: Sequence[int], c: Dims) -> tuple[Dims, tuple[int, ...], Dims] | None:
+def plan(a: Dims, b: Dims, perm: Sequence[int], c: Dims) -> Plan | None:
     """(shape, permutation, its result) with which [a → b, perm, → c] takes a Reshape less; None: it does not.
 
     The shape is a itself, or the result is c.

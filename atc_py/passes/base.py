@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from atc_py.errors import Problem
 from atc_py.fusion.rule import Rule
 from atc_py.ir.dims import Size
-from atc_py.ir.graph import Graph, Node
+from atc_py.ir.graph import STRUCTURAL, Graph, Node
 from atc_py.ir.symbols import rename_symbols
 from atc_py.ops.base import Op
 from atc_py.ops.build import lookup
@@ -165,15 +166,24 @@ def program_graphs(root: Graph) -> Iterator[Graph]:
     while stack:
         graph = stack.pop()
         yield graph
-        inner = [s for n in graph.nodes.values() if n.subgraphs and n.op != "Fused" for s in n.subgraphs.values()]
-        stack.extend(reversed(inner))
+        if has_inner(graph):
+            inner = [s for n in graph.nodes.values() if n.subgraphs and n.op != "Fused" for s in n.subgraphs.values()]
+            stack.extend(reversed(inner))
 
 
 def has_inner(graph: Graph) -> bool:
     """Whether there are program graphs inside."""
-    return any(n.subgraphs and n.op != "Fused" for n in graph.nodes.values())
+    nodes = graph.nodes.values()
+    return any(map(_subgraphs, nodes)) and any(n.subgraphs and n.op != "Fused" for n in nodes)
 
 
 def work_nodes(graph: Graph) -> int:
     """Nodes that stand for work, those of subgraphs included (a fused task is one)."""
-    return sum(1 for g in program_graphs(graph) for n in g.nodes.values() if n.op not in ("Data", "Const", "NetOutput"))
+    found = 0
+    for inner in program_graphs(graph):
+        ops = list(map(_op, inner.nodes.values()))
+        found += len(ops) - sum(map(ops.count, STRUCTURAL))
+    return found
+
+
+_op, _subgraphs = attrgetter("op"), attrgetter("subgraphs")

@@ -15,7 +15,7 @@ from typing import Any
 
 from atc_py.ir.constants import Blob, Derived, DimVec, Splat
 from atc_py.ir.dims import Size
-from atc_py.ir.graph import Graph, Node
+from atc_py.ir.graph import ABSENT, Graph, Node
 from atc_py.ir.types import Optional, Sequence, Tensor, Type
 from atc_py.passes.base import PassContext
 from atc_py.passes.known import bare_symbol
@@ -24,22 +24,73 @@ from atc_py.passes.lineage import Lineage
 _CONSTANTS = (Blob, Splat, DimVec, Derived)
 
 
+SAMPLE = 16
+"""Bytes of a constant that are looked at as long as no other one has the same there."""
+
+
 def merge_common(graph: Graph, ctx: PassContext) -> int:
     """Merge equal nodes and constants; returns how many went."""
     changed = 0
-    seen: dict[Hashable, Node] = {}
+    seen, alone = _Seen(graph, ctx), set[int]()
     with Lineage(graph) as lineage:
         for node in graph.order():
             if node.op in ("Data", "NetOutput") or node.subgraphs:
                 continue
-            key = _key(graph, ctx, node)
-            if key is None:
+            if _reads_alone(graph, node):
+                alone.add(node.id)
                 continue
-            first = seen.setdefault(key, node)
-            if first is not node and _unify(graph, ctx, first, node):
+            first = seen.first(node)
+            if first is not None and first is not node and _unify(graph, ctx, first, node):
+                for value in first.outputs:
+                    reader = graph.sole_consumer(value)  # which may have others beside it now
+                    if reader is not None and reader.id in alone:
+                        alone.remove(reader.id)
+                        seen.first(reader)
                 _merge(graph, lineage, first, node)
                 changed += 1
     return changed
+
+
+def _reads_alone(graph: Graph, node: Node) -> bool:
+    """Whether the node reads something that no other node reads, so that it is like no other one."""
+    values = graph.values
+    return 1 in map(len, [values[v].uses for v in node.inputs if v != ABSENT])
+
+
+class _Seen:
+    """The first node of each kind. Keys are made in full only for nodes that a rough one does not tell apart."""
+
+    def __init__(self, graph: Graph, ctx: PassContext) -> None:
+        self.graph, self.ctx = graph, ctx
+        self._rough: dict[Hashable, Node | None] = {}
+        self._full: dict[Hashable, Node] = {}
+
+    def first(self, node: Node) -> Node | None:
+        """The first node that computes the same, this one included; None for a node that is never merged."""
+        rough = _rough_key(node)
+        if rough not in self._rough:
+            self._rough[rough] = node
+            return node
+        first = self._rough[rough]
+        if first is not None:
+            self._rough[rough] = None
+            self._by_key(first)
+        return self._by_key(node)
+
+    def _by_key(self, node: Node) -> Node | None:
+        key = _key(self.graph, self.ctx, node)
+        return None if key is None else self._full.setdefault(key, node)
+
+
+def _rough_key(node: Node) -> Hashable:
+    """Equal where `_key` is."""
+    constant = node.const
+    if isinstance(constant, Blob):
+        return (constant.dtype, constant.shape, constant.data[:SAMPLE].tobytes())
+    if constant is not None:
+        return constant.key
+    inputs = node.inputs
+    return (node.op, *(inputs if len(inputs) != 2 or inputs[0] <= inputs[1] else inputs[::-1]))
 
 
 def _key(graph: Graph, ctx: PassContext, node: Node) -> Hashable | None:

@@ -19,21 +19,14 @@ from atc_py.passes.base import PassContext
 
 def remove_dead_code(graph: Graph, ctx: PassContext) -> int:
     """Delete what reaches no output; returns how many nodes, constants not counted, and captures went."""
-    before = _work(graph)
-    graph.prune()
-    changed = before - _work(graph)
-    for node in list(graph.nodes.values()):
-        if node.captures and node.op != "Fused":
-            changed += _constants_into_bodies(graph, node)
-            gone = drop_unused_captures(graph, node)
-            if gone:
-                graph.prune()
-            changed += gone
+    changed = sum(1 for node in graph.prune() if node.op not in STRUCTURAL)
+    for node in [n for n in graph.nodes.values() if n.captures and n.op != "Fused"]:
+        changed += _constants_into_bodies(graph, node)
+        gone = drop_unused_captures(graph, node)
+        if gone:
+            graph.prune()
+        changed += gone
     return changed
-
-
-def _work(graph: Graph) -> int:
-    return sum(1 for node in graph.nodes.values() if node.op not in STRUCTURAL)
 
 
 def _constants_into_bodies(graph: Graph, node: Node) -> int:

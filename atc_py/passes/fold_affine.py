@@ -48,7 +48,7 @@ class Affine:
 def fold_affine(graph: Graph, ctx: PassContext) -> int:
     """Fold followers into the weights and bias of their anchors; returns how many went."""
     changed = 0
-    with Lineage(graph) as lineage:
+    with Lineage(graph) as lineage, np.errstate(all="ignore"):  # a model's constants may be infinite or NaN
         for node in [n for n in graph.order() if n.op in FOLLOWERS]:
             found = _anchor(graph, node)
             if found is None:
@@ -87,11 +87,10 @@ def _fold(graph: Graph, ctx: PassContext, lineage: Lineage, anchor: Node, node: 
         raise Refused(f"the shape changes from {type_.shape} to {after.shape}")
     weight = _constant(graph, anchor, 1)
     channels = _channels(anchor, weight)
-    with np.errstate(all="ignore"):  # a model's constants may be infinite or NaN
-        affine = _affine(graph, node, index, channels, len(type_.shape))
-        new_weight = _scaled(anchor, weight, affine.scale, type_.dtype)
-        bias = _constant(graph, anchor, 2) if given(anchor, 2) else None
-        new_bias = _biased(anchor, bias, affine, channels, type_.dtype)
+    affine = _affine(graph, node, index, channels, len(type_.shape))
+    new_weight = _scaled(anchor, weight, affine.scale, type_.dtype)
+    bias = _constant(graph, anchor, 2) if given(anchor, 2) else None
+    new_bias = _biased(anchor, bias, affine, channels, type_.dtype)
     _check_growth(graph, ctx, anchor, [(1, weight, new_weight), (2, bias, new_bias)])
     _replace(graph, lineage, anchor, node, new_weight, new_bias)
 
@@ -101,7 +100,7 @@ def _constant(graph: Graph, anchor: Node, index: int) -> Constant:
     constant = graph.const(anchor.inputs[index])
     if constant is None:
         raise Refused(f"the {what} is computed by {graph.producer(anchor.inputs[index]).op}")
-    if any(type(d) is not int for d in constant.shape):
+    if not {*map(type, constant.shape)} <= {int}:
         raise Refused(f"the {what} has the symbolic shape {constant.shape}")
     return constant
 
@@ -166,9 +165,9 @@ def _per_channel(constant: Constant, channels: int, rank: int) -> Array:
 
 def _scaled(anchor: Node, weight: Constant, scale: Array, dtype: DType) -> Constant:
     """The weight with each output channel multiplied by its scale."""
-    if (scale == 1).all():
+    same = not scale.size or bool(scale[0] == scale[-1] and (scale == scale[0]).all())
+    if same and (not scale.size or scale[0] == 1):
         return weight
-    same = bool((scale == scale[0]).all())
     if isinstance(weight, Splat) and same:
         return Splat(dtype, weight.shape, _checked(np.asarray(weight.value, np.float64) * scale[0], dtype)[()])
     w = evaluate(weight).astype(np.float64)
@@ -206,15 +205,15 @@ def _biased(anchor: Node, bias: Constant | None, affine: Affine, channels: int, 
     factor = float(anchor.attrs.get("beta", 1.0)) if anchor.op == "Gemm" else 1.0
     old = np.zeros(1) if bias is None else evaluate(bias).astype(np.float64) * factor
     new = old * affine.scale + affine.shift
-    if anchor.op != "Gemm" or new.size == 1:
+    if new.size == 1 or (anchor.op != "Gemm" and new.shape != (channels,)):
         new = np.broadcast_to(new, (channels,))
-    return blob(np.ascontiguousarray(_checked(new, dtype, old, affine.shift)))
+    return blob(_checked(new, dtype, old, affine.shift))
 
 
 def _checked(array: Array, dtype: DType, *sources: Array) -> Array:
     """The array rounded to the dtype; refuses when finite numbers become infinite or NaN."""
     rounded = np.asarray(array).astype(dtype.numpy)
-    if not np.isfinite(rounded.astype(np.float64)).all() and all(np.isfinite(s).all() for s in sources):
+    if not np.isfinite(rounded).all() and all(np.isfinite(s).all() for s in sources):
         raise Refused(f"the folded constants do not fit {dtype.value}")
     return rounded
 

@@ -20,21 +20,9 @@ from atc_py.ir.graph import Graph, Node
 from atc_py.passes.base import PassContext
 from atc_py.passes.known import dims_of, given, ints, same_types, uniform
 from atc_py.passes.norms import FLOATS
-from atc_py.passes.pattern import (
-    Con,
-    Num,
-    Op,
-    Pattern,
-    Rewrite,
-    Rewriter,
-    Rule,
-    Through,
-    Var,
-    apply_rules,
-    emit,
-    index_rules,
-    tolerance,
-)
+from atc_py.passes.pattern import Con, Num, Op, Pattern, Through, Var, tolerance
+from atc_py.passes.rewriting import emit
+from atc_py.passes.rules import Rewrite, Rewriter, Rule, apply_rules, index_rules
 
 PASS = "gates"
 X, Y = Var("x"), Var("y")

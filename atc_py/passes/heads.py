@@ -21,7 +21,7 @@ from atc_py.ir.graph import Graph, Node
 from atc_py.passes.base import PassContext
 from atc_py.passes.known import dims_of, ints, known_at_start, uniform
 from atc_py.passes.lineage import Lineage
-from atc_py.passes.pattern import become, emit, shaped, sweep
+from atc_py.passes.rewriting import become, emit, shaped, sweep
 from atc_py.passes.transposes import perm_of
 
 PASS = "heads"

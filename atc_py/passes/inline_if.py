@@ -18,6 +18,8 @@ from atc_py.passes.known import bare_symbol, uniform
 def inline_ifs(graph: Graph, ctx: PassContext) -> int:
     """Write out the branches of decided Ifs, those inside of them too; returns how many."""
     changed = 0
+    if not any(n.op == "If" for n in graph.nodes.values()):
+        return 0
     waiting = [n for n in graph.order() if n.op == "If"]
     while waiting:
         node = waiting.pop()

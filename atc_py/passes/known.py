@@ -38,12 +38,11 @@ def ints(graph: Graph, node: Node, index: int) -> list[int] | None:
 
 def uniform(constant: Constant | None) -> float | int | bool | None:
     """The one number that a constant repeats (a scalar, or a Splat of anything but strings), else None."""
+    if isinstance(constant, Blob):
+        return constant.number
     if isinstance(constant, Splat) and constant.dtype is not DType.STRING:
         number: float | int | bool = constant.dtype.numpy.type(constant.value).item()
         return number
-    if isinstance(constant, Blob) and constant.dtype is not DType.STRING and prod(constant.shape) == 1:
-        item: float | int | bool = blob_array(constant).reshape(-1)[0].item()
-        return item
     return None
 
 
@@ -55,9 +54,8 @@ def dims_of(graph: Graph, value: int) -> tuple[Size, ...] | None:
 
 def known_at_start(graph: Graph, dims: tuple[Size, ...]) -> bool:
     """Whether every dim is known before anything runs: it mentions no symbol that a node binds."""
-    return all(
-        type(d) is int or all(s in graph.symbols and not graph.symbols[s].runtime for s in symbols_of(d)) for d in dims
-    )
+    named = [d for d in dims if type(d) is not int]
+    return all(s in graph.symbols and not graph.symbols[s].runtime for d in named for s in symbols_of(d))
 
 
 def bare_symbol(size: Size) -> str | None:

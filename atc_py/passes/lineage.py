@@ -88,8 +88,12 @@ class Lineage:
 
     def drop(self, node: Node) -> bool:
         """Remove a node that nobody reads (never a graph input); whether it went. Its origins can still be taken."""
-        if node.op in ("Data", "NetOutput") or any(self.graph.values[v].uses for v in node.outputs):
+        if node.op in ("Data", "NetOutput"):
             return False
+        values = self.graph.values
+        for value in node.outputs:
+            if values[value].uses:
+                return False
         self.graph.remove(node)
         return True
 

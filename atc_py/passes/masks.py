@@ -17,7 +17,7 @@ from atc_py.ir.graph import Graph, Node
 from atc_py.ir.types import DType
 from atc_py.passes.axes import refine
 from atc_py.passes.known import SMALL, dims_of, uniform
-from atc_py.passes.pattern import emit, shaped
+from atc_py.passes.rewriting import emit, shaped
 
 Dims = tuple[Size, ...]
 

@@ -25,7 +25,9 @@ from atc_py.ops.base import Array
 from atc_py.ops.evaluate import evaluate
 from atc_py.passes.base import PassContext
 from atc_py.passes.known import dims_of, given, ints, same_types, uniform
-from atc_py.passes.pattern import Con, Num, Op, Pattern, Rewrite, Rule, Through, Var, apply_rules, filled, index_rules
+from atc_py.passes.pattern import Con, Num, Op, Pattern, Through, Var
+from atc_py.passes.rewriting import filled
+from atc_py.passes.rules import Rewrite, Rule, apply_rules, index_rules
 
 PASS = "norms"
 FLOATS = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64})

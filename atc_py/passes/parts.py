@@ -23,13 +23,11 @@ import numpy as np
 
 from atc_py.ir.constants import blob
 from atc_py.ir.graph import Graph, Node
-from atc_py.ir.types import DType
-from atc_py.ops.build import as_constant
-from atc_py.ops.shapes import as_objects
+from atc_py.ops.build import dims_constant
 from atc_py.passes.base import PassContext
 from atc_py.passes.known import dims_of, given, ints, known_at_start, same_types, uniform
 from atc_py.passes.lineage import Lineage
-from atc_py.passes.pattern import become, emit, sweep
+from atc_py.passes.rewriting import become, emit, sweep
 from atc_py.passes.spans import Span, span
 
 PASS = "parts"
@@ -242,7 +240,7 @@ class _Parts:
         where = [self.numbers([n], node) for n in (first, stop, axis)]
         if at.shape == ():
             one = emit(graph, "Slice", [node.inputs[0], *where], {}, node)
-            target = graph.add_const(as_constant(as_objects(out), DType.INT64), "", node.origin)
+            target = graph.add_const(dims_constant(out), "", node.origin)
             become(graph, node, "Reshape", [one, target], {"allowzero": int(any(type(d) is not int for d in out))})
         else:
             become(graph, node, "Slice", [node.inputs[0], *where])

@@ -1,4 +1,4 @@
-"""Patterns: trees of operators with named operands, and the rules that rewrite what they find.
+"""Patterns: trees of operators with named operands.
 
     x = Var("x")
     square = Op("Mul", x, x) | Op("Pow", x, Num(2))
@@ -8,28 +8,21 @@ finds x / √(mean(x²) + ε) with x the same value wherever it is named, howeve
 match's `values` {"x": 5, "axes": 9} and `numbers` {"epsilon": 1e-6}. `Through("Cast", p)` is p with any of these
 nodes in between; `p | q` tries p, then q.
 
-A rule looks at each node of the graph that its pattern's root may be. What lies between the root and the named operands
-must have no reader outside the match. A rule that does not rewrite what it found says why, and that is the near miss
-which the report tells; a match that it has nothing to say about is passed over for the next one. A search backtracks
-over the pattern, never over the graph: its cost does not depend on the graph's size.
+A search backtracks over the pattern, never over the graph: its cost does not depend on the graph's size. What a pattern
+asks of its root alone, and of the operators in a graph, it also tells without a graph (`fits`, `needs`), so that rules
+(`passes.rules`) are tried only where they may be of use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import isclose
-from typing import Any
 
-from atc_py.ir.constants import Constant, Splat
-from atc_py.ir.dims import Size
 from atc_py.ir.graph import ABSENT, Graph, Node
 from atc_py.ir.types import DType, Tensor
-from atc_py.ops.build import Scope, as_constant, lookup
-from atc_py.ops.shapes import as_objects
-from atc_py.passes.base import PassContext
-from atc_py.passes.known import dims_of, known_at_start, uniform
-from atc_py.passes.lineage import Lineage
+from atc_py.ops.build import lookup
+from atc_py.passes.known import uniform
 
 Then = Callable[[], bool]
 """What has to match after this; a pattern succeeds only when the rest does."""
@@ -45,6 +38,9 @@ def tolerance(dtype: DType) -> float:
     return _TOLERANCE.get(dtype, 1e-6)
 
 
+Needs = frozenset[frozenset[str]]
+
+
 class Pattern:
     """A pattern for one value."""
 
@@ -52,16 +48,20 @@ class Pattern:
         """Whether the value fits and then the rest does; on failure `m` is as before."""
         raise NotImplementedError
 
-    def may(self, graph: Graph, value: int) -> bool:
-        """A glance at the value's producer: False when nothing can fit."""
-        return value != ABSENT
+    def makers(self) -> frozenset[str] | None:
+        """The operators that may make a value which fits; None: any."""
+        return None
 
     def __or__(self, other: Pattern) -> Pattern:
         return _Or(self, other)
 
-    def roots(self) -> frozenset[str]:
-        """The operators that may make a value which fits."""
+    def needs(self) -> Needs:
+        """Sets of operators, of each of which one is part of every match."""
         return frozenset()
+
+    def fits(self, op: str, makers: Sequence[str]) -> bool:
+        """A glance: False when a node of `op` whose inputs are made by `makers` is not the root of a match."""
+        return True
 
 
 @dataclass
@@ -130,9 +130,9 @@ class Con(Pattern):
 
     name: str
 
-    def may(self, graph: Graph, value: int) -> bool:
+    def makers(self) -> frozenset[str]:
         """See `Pattern`."""
-        return graph.const(value) is not None
+        return frozenset({"Const"})
 
     def match(self, m: Match, value: int, then: Then) -> bool:
         """See `Pattern`."""
@@ -155,9 +155,9 @@ class Num(Pattern):
 
     want: float | str
 
-    def may(self, graph: Graph, value: int) -> bool:
+    def makers(self) -> frozenset[str]:
         """See `Pattern`."""
-        return graph.const(value) is not None
+        return frozenset({"Const"})
 
     def match(self, m: Match, value: int, then: Then) -> bool:
         """See `Pattern`."""
@@ -185,6 +185,12 @@ class Num(Pattern):
         return False
 
 
+def made_by(graph: Graph, node: Node) -> tuple[str, ...]:
+    """The operators that make the node's inputs; "" where one is absent."""
+    nodes, values = graph.nodes, graph.values
+    return tuple(["" if v == ABSENT else nodes[values[v].producer].op for v in node.inputs])
+
+
 class Op(Pattern):
     """A node of one of the operators (separated by spaces) whose inputs fit the operands.
 
@@ -202,14 +208,11 @@ class Op(Pattern):
     ) -> None:
         self.ops = frozenset(ops.split())
         self.operands, self.when, self.rest, self.output = operands, when, rest, output
+        self._makers = tuple([operand.makers() for operand in operands])
 
-    def roots(self) -> frozenset[str]:
+    def makers(self) -> frozenset[str]:
         """See `Pattern`."""
         return self.ops
-
-    def may(self, graph: Graph, value: int) -> bool:
-        """See `Pattern`."""
-        return value != ABSENT and graph.nodes[graph.values[value].producer].op in self.ops
 
     def match(self, m: Match, value: int, then: Then) -> bool:
         """See `Pattern`."""
@@ -224,18 +227,31 @@ class Op(Pattern):
             return False
         if self.when is not None and not self.when(m.graph, node):
             return False
+        makers = made_by(m.graph, node)
         m.nodes.append(node)
-        if self._glance(m.graph, node.inputs) and self._operands(m, node.inputs, 0, then):
+        if self._glance(makers) and self._operands(m, node.inputs, 0, then):
             return True
-        if count == 2 and node.inputs[0] != node.inputs[1] and self._glance(m.graph, node.inputs[::-1]):
+        if count == 2 and node.inputs[0] != node.inputs[1] and self._glance(makers[1::-1]):
             flags = lookup(node.op, node.attrs).flags
-            if flags.commutative and self._operands(m, node.inputs[::-1], 0, then):
+            if flags.commutative and self._operands(m, node.inputs[1::-1], 0, then):
                 return True
         m.nodes.pop()
         return False
 
-    def _glance(self, graph: Graph, inputs: Sequence[int]) -> bool:
-        return all(operand.may(graph, value) for operand, value in zip(self.operands, inputs))
+    def needs(self) -> Needs:
+        """See `Pattern`."""
+        return frozenset({self.ops}).union(*(operand.needs() for operand in self.operands))
+
+    def fits(self, op: str, makers: Sequence[str]) -> bool:
+        """See `Pattern`."""
+        count = len(self.operands)
+        if op not in self.ops or len(makers) < count:
+            return False
+        return self._glance(makers) or (count == 2 and self._glance(makers[1::-1]))
+
+    def _glance(self, makers: Sequence[str]) -> bool:
+        """Whether what makes the inputs may fit the operands."""
+        return all(maker and (fit is None or maker in fit) for fit, maker in zip(self._makers, makers))
 
     def _operands(self, m: Match, inputs: Sequence[int], i: int, then: Then) -> bool:
         if i == len(self.operands):
@@ -248,13 +264,19 @@ class _Or(Pattern):
     first: Pattern
     second: Pattern
 
-    def roots(self) -> frozenset[str]:
+    def needs(self) -> Needs:
         """See `Pattern`."""
-        return self.first.roots() | self.second.roots()
+        makers, both = self.makers(), self.first.needs() & self.second.needs()
+        return both if makers is None else both | {makers}
 
-    def may(self, graph: Graph, value: int) -> bool:
+    def fits(self, op: str, makers: Sequence[str]) -> bool:
         """See `Pattern`."""
-        return self.first.may(graph, value) or self.second.may(graph, value)
+        return self.first.fits(op, makers) or self.second.fits(op, makers)
+
+    def makers(self) -> frozenset[str] | None:
+        """See `Pattern`."""
+        first, second = self.first.makers(), self.second.makers()
+        return None if first is None or second is None else first | second
 
     def match(self, m: Match, value: int, then: Then) -> bool:
         """See `Pattern`."""
@@ -267,13 +289,14 @@ class Through(Pattern):
     def __init__(self, ops: str, inner: Pattern) -> None:
         self.ops, self.inner = frozenset(ops.split()), inner
 
-    def roots(self) -> frozenset[str]:
+    def needs(self) -> Needs:
         """See `Pattern`."""
-        return self.ops | self.inner.roots()
+        return self.inner.needs()
 
-    def may(self, graph: Graph, value: int) -> bool:
+    def makers(self) -> frozenset[str] | None:
         """See `Pattern`."""
-        return value != ABSENT and (graph.producer(value).op in self.ops or self.inner.may(graph, value))
+        inner = self.inner.makers()
+        return None if inner is None else self.ops | inner
 
     def match(self, m: Match, value: int, then: Then) -> bool:
         """See `Pattern`."""
@@ -288,137 +311,3 @@ class Through(Pattern):
             value = node.inputs[0]
         del m.nodes[start:]
         return False
-
-
-# -- rules -------------------------------------------------------------------------------------------------------
-
-
-class Rewrite:
-    """A match, and the ways to put something else in its place."""
-
-    def __init__(self, m: Match, ctx: PassContext, lineage: Lineage) -> None:
-        self.m, self.ctx, self.lineage, self.graph = m, ctx, lineage, m.graph
-
-    def emit(self, op: str, inputs: Sequence[int], attrs: Mapping[str, Any] | None = None) -> int:
-        """A new node that stands for what the root stands for; returns its value. Its type is inferred."""
-        return emit(self.graph, op, inputs, attrs, self.m.root)
-
-    def constant(self, constant: Constant) -> int:
-        """A new constant that stands for what the root stands for."""
-        return self.graph.add_const(constant, "", self.m.root.origin)
-
-    def replace(self, op: str, inputs: Sequence[int], attrs: Mapping[str, Any] | None = None) -> None:
-        """The root becomes one node of `op`; what of the match is no longer read goes."""
-        become(self.graph, self.m.root, op, inputs, attrs)
-        sweep(self.graph, self.lineage, self.m.root, self.m.inner(), self.m.constants)
-
-
-Rewriter = Callable[[Rewrite], "str | None"]
-"""Rewrites a match; or leaves it alone and returns the reason ("" when it is nobody's business)."""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A law: the pattern, and what takes its place. `shared`: inner results may be read outside of the match."""
-
-    name: str
-    pattern: Pattern
-    rewrite: Rewriter
-    shared: bool = False
-
-
-def index_rules(rules: Sequence[Rule]) -> dict[str, list[Rule]]:
-    """Rules by the operator of their root, in their order."""
-    table: dict[str, list[Rule]] = {}
-    for rule in rules:
-        for op in sorted(rule.pattern.roots()):
-            table.setdefault(op, []).append(rule)
-    return table
-
-
-def apply_rules(graph: Graph, ctx: PassContext, name: str, table: Mapping[str, Sequence[Rule]]) -> int:
-    """Try the rules on each node, the first one that rewrites it wins; returns how many rewrites were made."""
-    changed = 0
-    with Lineage(graph) as lineage:
-        for node in [n for n in graph.nodes.values() if n.op in table]:
-            if node.id not in graph.nodes or node.op not in table:
-                continue
-            for rule in table[node.op]:
-                reason = _apply(graph, ctx, lineage, rule, node)
-                if reason is None:
-                    changed += 1
-                    break
-                if reason:
-                    ctx.decline(node, name, f"no {rule.name}: {reason}")
-    return changed
-
-
-def _apply(graph: Graph, ctx: PassContext, lineage: Lineage, rule: Rule, node: Node) -> str | None:
-    """Rewrite the first match that the rule takes; else the first reason why it took none, "" without any."""
-    m, reasons = Match(graph), [""]
-
-    def take() -> bool:
-        last = next(reversed(graph.nodes))
-        reason = (None if rule.shared else m.outside()) or rule.rewrite(Rewrite(m, ctx, lineage))
-        if reason is None:
-            return True
-        while (made := next(reversed(graph.nodes))) != last:
-            graph.remove(graph.nodes[made])
-        reasons.append(reason)
-        return False
-
-    taken = rule.pattern.match(m, node.outputs[0], take)
-    return None if taken else next((r for r in reasons if r), "")
-
-
-# -- building blocks of rewrites ---------------------------------------------------------------------------------
-
-
-def emit(graph: Graph, op: str, inputs: Sequence[int], attrs: Mapping[str, Any] | None, heir: Node) -> int:
-    """A new node of which the types are inferred; it stands for what `heir` stands for."""
-    return Scope(graph).emit(op, inputs, attrs or {}, origin=heir.origin)[0]
-
-
-def become(graph: Graph, node: Node, op: str, inputs: Sequence[int], attrs: Mapping[str, Any] | None = None) -> None:
-    """The node computes something else that has its result's type."""
-    ids = list(inputs)
-    while ids and ids[-1] == ABSENT:
-        ids.pop()
-    node.op, node.attrs = op, lookup(op, attrs or {}).attributes(attrs or {})
-    graph.set_inputs(node, ids)
-
-
-def sweep(graph: Graph, lineage: Lineage, heir: Node, nodes: Sequence[Node], constants: Sequence[int] = ()) -> None:
-    """Remove those of the nodes, and of the constants, that nobody reads any more; `heir` stands for them."""
-    waiting = list({n.id: n for n in nodes if n is not heir}.values())
-    while waiting:
-        left = []
-        for node in waiting:
-            if node.id in graph.nodes and lineage.drop(node):
-                lineage.inherit(heir, node)
-            else:
-                left.append(node)
-        if len(left) == len(waiting):
-            break
-        waiting = left
-    for value in dict.fromkeys(constants):
-        if value in graph.values and lineage.drop(source := graph.producer(value)):
-            lineage.inherit(heir, source)
-
-
-def filled(graph: Graph, dtype: DType, dims: Sequence[Size], number: float) -> Constant | None:
-    """The number repeated over dims that are known before anything runs; None where they are not."""
-    if not known_at_start(graph, tuple(dims)):
-        return None
-    return Splat(dtype, tuple(dims), dtype.numpy.type(number))
-
-
-def shaped(graph: Graph, value: int, dims: tuple[Size, ...], heir: Node, op: str = "") -> int:
-    """The value as a tensor of these dims: a Reshape, or an Expand; the value itself where it has them."""
-    if dims_of(graph, value) == dims:
-        return value
-    target = graph.add_const(as_constant(as_objects(dims), DType.INT64), "", heir.origin)
-    if op == "Expand":
-        return emit(graph, "Expand", [value, target], {}, heir)
-    zero = int(any(d == 0 or type(d) is not int for d in dims))
-    return emit(graph, "Reshape", [value, target], {"allowzero": zero}, heir)

@@ -17,7 +17,7 @@ from atc_py.ir.graph import Graph
 from atc_py.passes.base import PassContext
 from atc_py.passes.known import dims_of
 from atc_py.passes.lineage import Lineage
-from atc_py.passes.pattern import become, sweep
+from atc_py.passes.rewriting import become, sweep
 from atc_py.passes.transposes import perm_of
 
 PASS = "pixels"

@@ -21,7 +21,6 @@ from dataclasses import replace
 from atc_py.ir.graph import ABSENT, Graph, Node
 from atc_py.passes.base import PassContext
 from atc_py.passes.lineage import Lineage
-from atc_py.passes.pattern import sweep
 from atc_py.passes.quantized_chain import Chain, chain_to, clamped, finish, on_bytes, table_of
 from atc_py.passes.quantized_dynamic import find_dynamic
 from atc_py.passes.quantized_params import BYTES, Scaled, dequantized, quantizing
@@ -35,6 +34,7 @@ from atc_py.passes.quantized_products import (
     whole_product,
 )
 from atc_py.passes.quantized_sums import Replacement, replacement_of
+from atc_py.passes.rewriting import sweep
 
 RULE = "quantized"
 _MARKS = frozenset({"DequantizeLinear", "MatMulInteger"})

@@ -9,12 +9,13 @@ of size 1 is one of them. A target that holds a symbol which only a node of the 
 
 from __future__ import annotations
 
+import struct
+
 from atc_py.ir.constants import Blob, DimVec
 from atc_py.ir.dims import Size
 from atc_py.ir.graph import Graph, Node
-from atc_py.ir.types import DType, Tensor
-from atc_py.ops.build import as_constant
-from atc_py.ops.shapes import as_objects
+from atc_py.ir.types import Tensor
+from atc_py.ops.build import dims_constant
 from atc_py.passes.base import PassContext
 from atc_py.passes.known import known_at_start, same_types
 from atc_py.passes.lineage import Lineage
@@ -43,7 +44,7 @@ def _merge(graph: Graph, lineage: Lineage, node: Node) -> int:
         return 0
     source = first.inputs[0] if chained else node.inputs[0]
     zero = int(any(d == 0 or type(d) is not int for d in type_.shape))
-    target = graph.add_const(as_constant(as_objects(type_.shape), DType.INT64), "", node.origin)
+    target = graph.add_const(dims_constant(type_.shape), "", node.origin)
     node.op, node.attrs = "Reshape", {"allowzero": zero}
     graph.set_inputs(node, [source, target])
     if chained and lineage.drop(first):
@@ -59,8 +60,7 @@ def _is_canonical(graph: Graph, node: Node, dims: tuple[Size, ...]) -> bool:
     if isinstance(constant, DimVec):
         return constant.elements == dims
     if isinstance(constant, Blob) and all(type(d) is int for d in dims):
-        wanted = as_constant(as_objects(dims), DType.INT64)
-        return isinstance(wanted, Blob) and bytes(constant.data) == bytes(wanted.data)
+        return constant.data.tobytes() == struct.pack(f"<{len(dims)}q", *dims)
     return False
 
 

@@ -20,15 +20,15 @@ import numpy as np
 from atc_py.ir.constants import Blob, Constant, Splat, blob
 from atc_py.ir.dims import Size
 from atc_py.ir.graph import Graph, Node, merge_origins
-from atc_py.ir.types import DType
-from atc_py.ops.build import as_constant
+from atc_py.ops.build import dims_constant
 from atc_py.ops.evaluate import evaluate
-from atc_py.ops.shapes import as_objects
 from atc_py.passes.base import PassContext
 from atc_py.passes.known import dims_of, ints, known_at_start, same_types, uniform
 from atc_py.passes.lineage import Lineage
 from atc_py.passes.norms import FLOATS
-from atc_py.passes.pattern import Match, Op, Pattern, Rewrite, Rule, Var, apply_rules, emit, filled, index_rules, shaped
+from atc_py.passes.pattern import Match, Op, Pattern, Var
+from atc_py.passes.rewriting import emit, filled, shaped
+from atc_py.passes.rules import Rewrite, Rule, apply_rules, index_rules
 from atc_py.passes.spans import last_span, rooted_span
 
 PASS = "rotary"
@@ -207,7 +207,7 @@ def _write(r: Rewrite, x: int, layout: _Layout, caches: list[int], interleaved: 
     heads, size = layout.heads, dims[-1]
     together = shaped(graph, x, (layout.batch, layout.positions, heads * size), root)
     made = emit(graph, "RotaryEmbedding", [together, *caches], {**attrs, "num_heads": heads}, root)
-    target = graph.add_const(as_constant(as_objects(dims), DType.INT64), "", root.origin)
+    target = graph.add_const(dims_constant(dims), "", root.origin)
     r.replace("Reshape", [made, target], {"allowzero": int(any(type(d) is not int for d in dims))})
 
 

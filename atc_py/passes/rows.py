@@ -20,7 +20,7 @@ from atc_py.passes.base import PassContext
 from atc_py.passes.known import dims_of, given, known_at_start
 from atc_py.passes.lineage import Lineage
 from atc_py.passes.norms import FLOATS
-from atc_py.passes.pattern import become, emit, shaped, sweep
+from atc_py.passes.rewriting import become, emit, shaped, sweep
 
 PASS = "rows"
 

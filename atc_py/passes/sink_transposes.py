@@ -23,16 +23,14 @@ import numpy as np
 from atc_py.ir.constants import Blob, Constant, Splat, blob
 from atc_py.ir.dims import Size
 from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node
-from atc_py.ir.types import DType
-from atc_py.ops.build import as_constant
+from atc_py.ops.build import dims_constant
 from atc_py.ops.evaluate import evaluate
-from atc_py.ops.shapes import as_objects
 from atc_py.passes.axes import through
 from atc_py.passes.base import PassContext
 from atc_py.passes.known import SMALL, dims_of, given, ints, known_at_start, uniform
 from atc_py.passes.lineage import Lineage
 from atc_py.passes.norms import FLOATS
-from atc_py.passes.pattern import become
+from atc_py.passes.rewriting import become
 from atc_py.passes.transposes import perm_of
 
 PASS = "sink_transposes"
@@ -360,7 +358,7 @@ def _reshape(s: _Sinker, node: Node, perm: Perm) -> Perm | None:
         return None if found is None else found[1]
     dims, order = found
     s.read(node, 0)
-    s.graph.set_input(node, 1, s.graph.add_const(as_constant(as_objects(dims), DType.INT64), "", node.origin))
+    s.graph.set_input(node, 1, s.graph.add_const(dims_constant(dims), "", node.origin))
     node.attrs = {"allowzero": int(any(d == 0 or type(d) is not int for d in dims))}
     return order
 

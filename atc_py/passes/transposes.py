@@ -18,7 +18,8 @@ def perm_of(graph: Graph, node: Node) -> tuple[int, ...] | None:
     """The permutation of a Transpose, None where the rank is unknown and no permutation is given."""
     perm = node.attrs.get("perm")
     if perm is not None:
-        return tuple(p % len(perm) for p in perm)
+        rank = len(perm)
+        return tuple([p % rank for p in perm])
     dims = dims_of(graph, node.inputs[0])
     return None if dims is None else tuple(reversed(range(len(dims))))
 

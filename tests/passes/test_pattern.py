@@ -8,7 +8,8 @@ import pytest
 from atc_py.ir.graph import Graph
 from atc_py.passes import OptimizeOptions
 from atc_py.passes.base import PassContext
-from atc_py.passes.pattern import Con, Match, Num, Op, Pattern, Rewrite, Rule, Through, Var, apply_rules, index_rules
+from atc_py.passes.pattern import Con, Match, Num, Op, Pattern, Through, Var
+from atc_py.passes.rules import Rewrite, Rule, apply_rules, index_rules
 from tests.passes.interp import Builder, work
 
 X, Y = Var("x"), Var("y")
@@ -129,3 +130,20 @@ def test_what_a_match_was_made_of_goes_with_its_origins() -> None:
     assert apply_rules(graph, _context(graph), "test", index_rules([rule])) == 1
     [node] = [n for n in graph.nodes.values() if n.op == "Relu"]
     assert set(node.origin) == {"n0", "n1", "n2"} and work(graph) == ["Relu"]
+
+
+def test_what_a_pattern_needs_is_part_of_each_of_its_matches() -> None:
+    root = Op("Sqrt", X) | Op("Pow", X, Num(0.5))
+    either, exp = frozenset({"Sqrt", "Pow"}), frozenset({"Exp"})
+    assert Op("Div", Op("Exp", X), Through("Cast", root)).needs() == {frozenset({"Div"}), exp, either}
+    assert (Op("Neg", Op("Exp", X)) | Op("Abs", Op("Exp", Y))).needs() == {frozenset({"Neg", "Abs"}), exp}
+    assert (Through("Cast", X) | Op("Exp", X)).needs() == frozenset()
+
+
+def test_a_rule_sees_what_rules_before_it_have_made() -> None:
+    b = Builder()
+    graph = b.done(b.op("Exp", b.op("Abs", b.op("Neg", b.input("x", (3,))))))
+    first = Rule("first", Op("Abs", Op("Neg", X)), lambda r: r.replace("Relu", [r.m["x"]]))
+    second = Rule("second", Op("Exp", Op("Relu", X)), lambda r: r.replace("Softplus", [r.m["x"]]))
+    assert apply_rules(graph, _context(graph), "test", index_rules([first, second])) == 2
+    assert work(graph) == ["Softplus"]

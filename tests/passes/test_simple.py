@@ -11,7 +11,10 @@ from atc_py.ir.constants import Blob, Splat
 from atc_py.ir.dims import symbol
 from atc_py.ir.graph import ABSENT, Range
 from atc_py.ir.types import DType
+from atc_py.passes import OptimizeOptions
+from atc_py.passes.base import PassContext
 from atc_py.passes.casts import lossless
+from atc_py.passes.cse import merge_common
 from tests.passes.interp import Builder, optimized, origins, work
 
 
@@ -207,6 +210,29 @@ def test_attributes_keep_nodes_apart() -> None:
     x = b.input("x", (4,))
     parts = [b.op("LeakyRelu", x, alpha=a) for a in (0.1, 0.2, 0.1)] + [b.op("Elu", x, alpha=0.1)]
     assert sorted(work(optimized(b.done(*parts)))) == ["Elu", "LeakyRelu", "LeakyRelu"]
+
+
+def test_nodes_that_become_equal_when_others_have_merged_go_in_the_same_run() -> None:
+    b = Builder()
+    x = b.input("x", (3,))
+    chains = []
+    for _ in range(3):  # each value has one reader, until the first nodes of the chains are one
+        v = x
+        for op in ("Exp", "Sin", "Cos"):
+            v = b.op(op, v)
+        chains.append(b.op("Mul", v, b.const([1.0, 2.0, 3.0], np.float32)))
+    graph = b.done(*chains)
+    assert merge_common(graph, PassContext(OptimizeOptions(), graph)) == 10
+    assert work(graph) == ["Exp", "Sin", "Cos", "Mul"]
+    assert merge_common(graph, PassContext(OptimizeOptions(), graph)) == 0
+
+
+def test_constants_that_begin_alike_are_told_apart() -> None:
+    b = Builder()
+    x = b.input("x", (9,))
+    rows = [[*range(8), last] for last in (1, 2, 1)]
+    graph = optimized(b.done(*(b.op("Mul", x, b.const(row, np.float32)) for row in rows)))
+    assert work(graph) == ["Mul", "Mul"] and graph.outputs[0] == graph.outputs[2] != graph.outputs[1]
 
 
 def test_random_nodes_are_never_merged_or_folded() -> None:
