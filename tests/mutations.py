@@ -18,7 +18,8 @@ import struct
 import sys
 import traceback
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from atc_py.errors import AtcError
 from atc_py.plan import partition
 from atc_py.plan import records as r
 from atc_py.plan.table import Table
+from atc_py.plan.types import Loop, Plan, walk
 from om_format import OmFile, OmHeader, Partition, write_om
 
 INTERESTING = (0, 1, 2, 3, 4, 7, 8, 63, 64, 255, 512, 1 << 16, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 40)
@@ -59,10 +61,16 @@ _NAMES = (
 )
 OPERATORS = _NAMES.split()
 SECONDS, MEMORY = 20, 3 << 30
+LOOPING = 5
+"""Seconds for a run of a plan with a Loop: one that never ends is a program like any other, and no hole."""
 
 
 class Hang(BaseException):
     """A case took longer than SECONDS."""
+
+
+class Endless(BaseException):
+    """A run took longer than LOOPING."""
 
 
 # -- mutations -----------------------------------------------------------------------------------------------------
@@ -272,14 +280,37 @@ def everything(data: bytes) -> str:
     if session is not None:
         attempt("ports", lambda: (session.get_inputs(), session.get_outputs()))
         feeds = attempt("feeds", lambda: random_feeds(session.plan.inputs, dict(session.plan.hint or {})))
-        if feeds is not None and attempt("run", lambda: session.run(None, feeds)) is not None:
-            attempt("again", lambda: session.run(None, feeds))
+        try:
+            with _a_while(session.plan):
+                if feeds is not None and attempt("run", lambda: session.run(None, feeds)) is not None:
+                    attempt("again", lambda: session.run(None, feeds))
+        except Endless:
+            done.append("run: endless")
     graph = attempt("graph", loaded.canonical)
     if graph is not None:
         om = attempt("recompile", lambda: recompile(graph, Options()))
         if om is not None:
             attempt("write", lambda: om_bytes(om))
     return ", ".join(done)
+
+
+@contextmanager
+def _a_while(plan: Plan) -> Iterator[None]:
+    """Raise `Endless` after a while where the plan has a Loop; the alarm that was set goes on then."""
+    if not any(isinstance(region, Loop) for region in walk(plan.regions)):
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise Endless
+
+    before, left = signal.signal(signal.SIGALRM, stop), signal.alarm(LOOPING)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        signal.alarm(left)
 
 
 def try_each(
