@@ -3,7 +3,7 @@
 from atc_py.fusion.bodies import fused_task
 from atc_py.fusion.chains import CHAIN
 from atc_py.fusion.engine import fuse
-from atc_py.fusion.epilogue import CONV_EPILOGUE, CONV_NORM
+from atc_py.fusion.epilogue import CONV_EPILOGUE, CONV_NORM, CONV_POOL, CONV_STATISTICS
 from atc_py.fusion.flash import FLASH
 from atc_py.fusion.plugins import installed, load, load_all
 from atc_py.fusion.products import HORIZONTAL, PROLOGUE, ROTARY
@@ -15,6 +15,8 @@ RULES: tuple[Rule, ...] = (
     CHAIN,
     CONV_EPILOGUE,
     CONV_NORM,
+    CONV_STATISTICS,
+    CONV_POOL,
     ROTARY,
     PROLOGUE,
     FLASH,
@@ -26,7 +28,7 @@ RULES: tuple[Rule, ...] = (
 """All rules, in the order in which they are applied."""
 
 __all__ = [
-    "CHAIN", "CONV_EPILOGUE", "CONV_NORM", "EMBEDDING", "FLASH", "HORIZONTAL", "POOLING", "PROLOGUE", "RESIDUAL_NORM",
-    "ROTARY", "RULES", "VECTOR", "Constraint", "Group", "Join", "Match", "Refusal", "Result", "Rule", "fuse",
-    "fused_task", "installed", "load", "load_all", "saved_us",
+    "CHAIN", "CONV_EPILOGUE", "CONV_NORM", "CONV_POOL", "CONV_STATISTICS", "EMBEDDING", "FLASH", "HORIZONTAL",
+    "POOLING", "PROLOGUE", "RESIDUAL_NORM", "ROTARY", "RULES", "VECTOR", "Constraint", "Group", "Join", "Match",
+    "Refusal", "Result", "Rule", "fuse", "fused_task", "installed", "load", "load_all", "saved_us",
 ]  # fmt: skip

@@ -12,47 +12,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from atc_py.fusion.rule import Match, exits, outer_inputs
-from atc_py.ir.graph import ABSENT, Graph, Node
+from atc_py.ir.graph import Graph, Node
+from atc_py.ir.part import part_of
 from atc_py.ops.build import lookup
 
 
 def body_of(graph: Graph, nodes: Sequence[Node]) -> tuple[Graph, list[int], list[int]]:
     """(body, the values that it reads, those of its results that are read outside), for nodes in order."""
-    body = Graph(nodes[-1].name, graph.symbols)
-    inner: dict[int, int] = {ABSENT: ABSENT}
     own = host_constants(graph, nodes)
     outer = [v for v in outer_inputs(nodes) if v not in own]
-    for value in outer:
-        inner[value] = body.add_input(graph.values[value].name, graph.type(value))
-    for value in own:
-        constant = graph.const(value)
-        assert constant is not None
-        inner[value] = body.add_const(constant, graph.values[value].name)
-    for node in nodes:
-        types = [graph.type(v) for v in node.outputs]
-        names = [graph.values[v].name for v in node.outputs]
-        copy = body.add(
-            node.op, [inner[v] for v in node.inputs], types, node.attrs, name=node.name, origin=node.origin, names=names
-        )
-        copy.engine, copy.precision = node.engine, node.precision
-        inner.update(zip(node.outputs, copy.outputs, strict=True))
     made = exits(graph, nodes, {n.id: n for n in nodes})
-    body.set_outputs([inner[v] for v in made], ["Y"] if len(made) == 1 else [f"Y{i}" for i in range(len(made))])
-    return body, outer, made
+    return part_of(graph, nodes, outer, own, made), outer, made
 
 
 def host_constants(graph: Graph, nodes: Sequence[Node]) -> list[int]:
     """Constants that only the host reads."""
+    read = [(node, positions) for node in nodes if (positions := lookup(node.op, node.attrs).host_inputs)]
     host: dict[int, None] = {}
-    device: set[int] = set()
+    for node, positions in read:
+        host.update((v, None) for i, v in enumerate(node.inputs) if i in positions and graph.const(v) is not None)
+    if not host:
+        return []
     for node in nodes:
         positions = lookup(node.op, node.attrs).host_inputs
         for i, v in enumerate(node.inputs):
-            if v != ABSENT and i in positions and graph.const(v) is not None:
-                host[v] = None
-            else:
-                device.add(v)
-    return [v for v in host if v not in device]
+            if i not in positions:
+                host.pop(v, None)
+    return list(host)
 
 
 def fused_task(match: Match) -> Node:

@@ -10,7 +10,7 @@ where it does not.
 from __future__ import annotations
 
 from atc_py.fusion.constraints import BORDER, ENGINE, KNOWN, LABEL, dims_of, elementwise
-from atc_py.fusion.rule import FOLLOWER, Constraint, Join, Rule, named
+from atc_py.fusion.rule import FOLLOWER, Constraint, Join, Rule, exits, named
 from atc_py.ops.base import Op
 from atc_py.ops.shapes import show
 
@@ -30,10 +30,10 @@ def _map(join: Join) -> str | None:
     if join.role == FOLLOWER:
         before, after = dims_of(join.graph, join.value), dims_of(join.graph, join.node.outputs[0])
         return None if before == after else f"its shape changes from {show(before or ())} to {show(after or ())}"
-    for node in join.group.members.values():
-        places = [i for i, v in enumerate(node.inputs) if v == join.value]
-        if node.op == "Conv" and places not in ([], [0]):
-            return f"'{join.graph.values[join.value].name}' is input {places[-1]} of {node.op}"
+    value, members = join.graph.values[join.value], join.group.members
+    for number, place in value.uses:
+        if place and number in members and members[number].op == "Conv":
+            return f"'{value.name}' is input {place} of Conv"
     rank = len(join.graph.tensor(join.value).dims)
     return None if rank == 4 else f"it has {rank} dims, no map"
 
@@ -43,9 +43,9 @@ def _alone(join: Join) -> str | None:
     if join.role == FOLLOWER:
         return None
     graph, inside = join.graph, join.group.members
-    uses = dict.fromkeys(n for v in join.node.outputs for n, _ in graph.values[v].uses if n not in inside)
-    if not uses:
+    if not exits(graph, [join.node], inside):
         return None
+    uses = dict.fromkeys(n for v in join.node.outputs for n, _ in graph.values[v].uses if n not in inside)
     told = ", ".join([named(graph, graph.nodes[n]) for n in sorted(uses)[:TOLD]])
     name = graph.values[join.value].name
     what = f"its result '{name}'" if name else "its result"

@@ -60,10 +60,10 @@ def commit(groups: Groups, rules: set[str]) -> Result:
 
 def _replace(groups: Groups, group: Group, result: Result) -> Node:
     rule = groups.found[group.anchor.id][0]
-    nodes = groups.places.ordered(group.members.values())
-    assert group.price is not None
-    again = () if group.fit is None else groups.pricer.repeated(nodes, group.fit)
-    match = Match(groups.graph, groups.target, group.anchor, tuple(nodes), group.price, group.fit, again)
+    assert group.price is not None and group.outline is not None
+    form = group.outline.form()
+    again = () if group.fit is None else groups.pricer.repeated(form, group.fit)
+    match = Match(groups.graph, groups.target, group.anchor, tuple(form.nodes), group.price, group.fit, again)
     made = (rule.replacement or fused_task)(match)
     result.made += 1
     still = [r for r in group.notes if any(n not in group.members for n in r.about)]

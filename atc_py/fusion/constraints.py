@@ -10,7 +10,7 @@ from __future__ import annotations
 from atc_py.fusion.rule import Constraint, Join
 from atc_py.ir.dims import Size
 from atc_py.ir.graph import ABSENT, Graph, Node
-from atc_py.ir.types import Format, Tensor, on_host
+from atc_py.ir.types import DType, Format, Tensor, on_host
 from atc_py.ops.base import Op
 from atc_py.ops.build import lookup
 from atc_py.ops.layouts import is_map, layout_of
@@ -58,14 +58,16 @@ def _same_shape(join: Join) -> str | None:
 
 
 def _known_shapes(join: Join) -> str | None:
-    for value in (*join.node.inputs, *join.node.outputs):
-        if value == ABSENT:
-            continue
-        t = join.graph.type(value)
-        if not isinstance(t, Tensor) or on_host(t):
-            return f"'{join.graph.values[value].name}' is no tensor of the device"
-        if t.shape is None:
-            return f"the shape of '{join.graph.values[value].name}' is known only at run time"
+    values = join.graph.values
+    for edges in (join.node.inputs, join.node.outputs):
+        for value in edges:
+            if value == ABSENT:
+                continue
+            t = values[value].type
+            if not isinstance(t, Tensor) or t.dtype is DType.STRING:
+                return f"'{values[value].name}' is no tensor of the device"
+            if t.shape is None:
+                return f"the shape of '{values[value].name}' is known only at run time"
     return None
 
 

@@ -4,18 +4,23 @@
     MatMul(x, W) ─ Add(·, [N]) ─ Gelu                one task
     Conv ─ Relu, Conv ─ Exp                          one task with two results
     Conv ─ Add(·, r: [2, N, C, H, W])                refused: the result has another shape
+    Conv ─ Relu ┬ GlobalAveragePool                  one task with two results: the mean is taken in passing
+    Conv ─ Relu ─ MaxPool                            one task: the map between is never stored
 
-Each follower works on a tile of the anchor's result, so it must keep the shape; its other operands may broadcast.
+Each follower works on a tile of the anchor's result, so it must keep the shape; its other operands may broadcast. What
+sums up a map, or pools it, ends the task, with what follows it elementwise.
 """
 
 from __future__ import annotations
 
-from atc_py.fusion.constraints import BORDER, ENGINE, KNOWN, LABEL, SHAPE, elementwise, quiet
+from atc_py.fusion.constraints import BORDER, ENGINE, KNOWN, LABEL, SHAPE, dims_of, elementwise, quiet
 from atc_py.fusion.rule import Constraint, Join, Rule
+from atc_py.fusion.tiles import Misfit
 from atc_py.ops.base import Op
+from atc_py.ops.shapes import show
 
 QUANTIZED = frozenset({"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"})
-NORMS = frozenset({"BatchNormalization", "InstanceNormalization"})
+NORMS = frozenset({"BatchNormalization", "InstanceNormalization", "INInferV2"})
 QUANTIZATION = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
@@ -61,4 +66,65 @@ CONV_NORM = Rule(
     admits=(ENGINE,),
     followers=follows,
     constraints=(Constraint("norm", _behind_norm), ENGINE, LABEL, KNOWN, BORDER, SHAPE),
+)
+
+STATISTICS = frozenset({"BlockMoments", "GlobalAveragePool", "GlobalMaxPool", "ReduceMax", "ReduceMean", "ReduceSum"})
+
+
+def _sums_pixels(join: Join) -> str | None:
+    """It sums up pixels of the map that the task makes, all of them or block by block, and keeps its dims."""
+    if join.positions() != [0]:
+        return f"'{join.graph.values[join.value].name}' is not what it sums up"
+    before, after = dims_of(join.graph, join.value), dims_of(join.graph, join.node.outputs[0])
+    if before is None or after is None or len(before) != len(after) or before[:2] != after[:2]:
+        return f"it makes {show(after or ())} of {show(before or ())}, not a number or more for each channel"
+    return None
+
+
+CONV_STATISTICS = Rule(
+    name="conv_statistics",
+    doc="Conv or ConvTranspose with the mean, maximum or moments of the pixels of its map",
+    anchors=frozenset({"Conv", "ConvTranspose"}),
+    admits=(ENGINE,),
+    followers=lambda op: op.name in STATISTICS,
+    constraints=(ENGINE, LABEL, KNOWN, Constraint("pixels", _sums_pixels)),
+)
+
+WINDOWS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+
+
+def _behind_pool(join: Join) -> str | None:
+    """A pool joins, and what follows it elementwise; what comes before one is not this rule's."""
+    return None if any(n.op in WINDOWS for n in (join.node, *join.group.members.values())) else ""
+
+
+def _only_reader(join: Join) -> str | None:
+    """A pool reads a map that nobody else does: windows of neighbours share its rows, which are made once for each."""
+    if join.op.name not in WINDOWS:
+        return None
+    if len(join.node.outputs) > 1:
+        return "its indices count the elements of the whole"
+    count = sum(1 for user, _ in join.graph.values[join.value].uses if user not in join.group.members) - 1
+    return f"'{join.graph.values[join.value].name}' is read by {count} more" if count else None
+
+
+def _same_shape(join: Join) -> str | Misfit | None:
+    return None if join.op.name in WINDOWS else SHAPE.check(join)
+
+
+CONV_POOL = Rule(
+    name="conv_pool",
+    doc="Conv with the pool that reads its map, and what follows that elementwise",
+    anchors=frozenset({"Conv"}),
+    admits=(ENGINE,),
+    followers=lambda op: op.name in WINDOWS or _plain(op),
+    constraints=(
+        Constraint("pool", _behind_pool),
+        ENGINE,
+        LABEL,
+        KNOWN,
+        BORDER,
+        Constraint("readers", _only_reader),
+        Constraint("shape", _same_shape),
+    ),
 )

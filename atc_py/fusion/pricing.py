@@ -12,22 +12,21 @@ could have run beside each other on different units. Symbols count as in `Pricer
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from atc_py.fusion.keys import frozen
+from atc_py.fusion.forms import Form, Forms
 from atc_py.fusion.rule import exits, outer_inputs
 from atc_py.fusion.tiles import UNBOUNDED, Fit
-from atc_py.ir.dims import DimOverflow
 from atc_py.ir.graph import ABSENT, Graph, Node
 from atc_py.ir.types import DType, Tensor
-from atc_py.ops.base import Cost, Infer, InferError
-from atc_py.ops.build import Values, known_value, lookup
+from atc_py.ops.build import lookup
 from atc_py.ops.chains import Chains
 from atc_py.target import Target
-from atc_py.target.cost import Load, Sized, Traffic, Work, counted_sizes, evaluated, load_of, microseconds_of, work_of
+from atc_py.target.cache import Cache
+from atc_py.target.cost import Load, Sized, Traffic, Work, counted_sizes, evaluated, gemm_of, load_of, microseconds_of
 
 SLACK = 0.05
 """The share of a node's work that tiles may do again before it counts: what blocks and ends of dims round up."""
@@ -45,22 +44,23 @@ class Price:
 
 
 class Pricer:
-    """Prices the groups of one graph on one target, at the sizes that a hint gives its symbols."""
+    """Prices the groups of one graph on one target, at the sizes that a hint gives its symbols: once for each form."""
 
-    def __init__(self, graph: Graph, target: Target, hint: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, graph: Graph, target: Target, hint: Mapping[str, int] | None = None, forms: Forms | None = None
+    ) -> None:
         self.graph, self.target = graph, target
+        self.forms = forms or Forms(graph)
         self.env = counted_sizes(graph.symbols, hint)
         self.largest = Sized({s: UNBOUNDED if r.hi is None else r.hi for s, r in graph.symbols.items()}, UNBOUNDED)
         self._bytes: dict[int, int] = {}
-        self._cost: dict[int, Cost] = {}
         self._alone: dict[int, float] = {}
-        self._joined: dict[tuple[int, ...], float] = {}
         self._cube: dict[str, bool] = {}
-        self._kind: dict[int, int] = {}
-        self._kinds: dict[Hashable, int] = {}
-        self._kind_cost: dict[int, Cost] = {}
-        self._task: dict[tuple[bool, Hashable], float] = {}
-        self._repeats: dict[int, tuple[Fit, list[float]]] = {}
+        self._together: dict[int, float] = {}
+        self._joined: dict[int, float] = {}
+        self._chained: dict[int, bool] = {}
+        self._price: dict[tuple[int, bool], Price] = {}
+        self._repeated: dict[int, tuple[float, ...]] = {}
         rates, units = target.rates, target.vector_units
         per_us = target.frequency_mhz * units * rates.ub
         self.read_us = 1 / (target.l2_read_bytes_per_cycle * per_us)
@@ -79,44 +79,6 @@ class Pricer:
             self._bytes[value] = found
         return found
 
-    def cost(self, node: Node) -> Cost:
-        """A node's work, as its operator declares it."""
-        found = self._cost.get(node.id)
-        return self._weigh(node) if found is None else found
-
-    def _weigh(self, node: Node) -> Cost:
-        """Find a node's work and its kind: nodes of one kind do the same work on operands of the same types."""
-        graph, op = self.graph, lookup(node.op, node.attrs)
-        types = tuple([None if v == ABSENT else graph.type(v) for v in node.inputs])
-        outs = tuple([graph.type(v) for v in node.outputs])
-        constants = [graph.const(v) for v in node.inputs]
-        same: Hashable = (node.op, frozen(node.attrs), types, outs, tuple([c is not None for c in constants]))
-        kind = self._kinds.setdefault(node.id if node.subgraphs else same, len(self._kinds))
-        found = self._kind_cost.get(kind)
-        if found is None:
-            values = Values(known_value, constants)
-            n = Infer(types, op.attributes(node.attrs), len(outs), values, bodies=node.subgraphs)
-            try:
-                found = op.work(n, outs)
-            except (InferError, DimOverflow):
-                found = Cost()
-            if values.asked:  # what it does is also in its values: it is like no other node
-                kind = self._kinds.setdefault(node.id, len(self._kinds))
-            self._kind_cost[kind] = found
-        self._cost[node.id], self._kind[node.id] = found, kind
-        return found
-
-    def structure(self, nodes: Sequence[Node]) -> Hashable:
-        """Equal for groups that do the same work: their nodes are of the same kinds and connected in the same way."""
-        place: dict[int, int] = {}
-        entries: list[int] = []
-        inside = {n.id: n for n in nodes}
-        for node in nodes:
-            self.cost(node)
-            entries.append(self._kind[node.id])
-            entries += [place.setdefault(v, len(place)) for v in (*node.inputs, *node.outputs)]
-        return tuple(entries), tuple([place[v] for v in exits(self.graph, nodes, inside)])
-
     def uses_cube(self, node: Node) -> bool:
         """Whether the cube does a part of the node's work."""
         found = self._cube.get(node.op)
@@ -124,57 +86,67 @@ class Pricer:
             found = self._cube[node.op] = bool(lookup(node.op, node.attrs).flags.cube)
         return found
 
-    def chained(self, nodes: Sequence[Node]) -> bool:
+    def chained(self, form: Form) -> bool:
         """Whether a product of the group feeds another one."""
-        return sum(self.uses_cube(n) for n in nodes) > 1 and self._chains(nodes, ()).chained
+        found = self._chained.get(form.number)
+        if found is None:
+            several = sum(map(self.uses_cube, form.nodes)) > 1
+            found = self._chained[form.number] = several and self._chains(form.nodes, ()).chained
+        return found
 
     def _chains(self, nodes: Sequence[Node], again: Sequence[float]) -> Chains:
         chains = Chains()
         for i, node in enumerate(nodes):
-            chains.add(node.inputs, node.outputs, self.cost(node).products, again[i] if again else 0.0)
+            chains.add(node.inputs, node.outputs, self.forms.kinds.cost(node).products, again[i] if again else 0.0)
         return chains
 
     def alone_us(self, node: Node) -> float:
         """Microseconds of a node as a task of its own."""
         found = self._alone.get(node.id)
         if found is None:
-            found = self._alone[node.id] = self.together_us([node])
+            found = self._alone[node.id] = self.together_us(self.forms.alone(node))
         return found
 
-    def together_us(self, nodes: Sequence[Node]) -> float:
+    def together_us(self, form: Form) -> float:
         """Microseconds of the nodes as one task that repeats nothing."""
-        key = (False, self.structure(nodes))
-        found = self._task.get(key)
+        found = self._together.get(form.number)
         if found is None:
-            found = self._task[key] = self.task_us(nodes)
+            found = self._together[form.number] = self.task_us(form.nodes)
         return found
 
-    def joined_us(self, nodes: Sequence[Node]) -> float:
+    def joined_us(self, form: Form) -> float:
         """Microseconds of the nodes as one task, with the rows that cores compute twice."""
-        ids = tuple([n.id for n in nodes])
-        found = self._joined.get(ids)
+        found = self._joined.get(form.number)
         if found is None:
-            key = (True, self.structure(nodes))
-            found = self._task.get(key)
-            if found is None:
-                found = self._task[key] = self.task_us(nodes, self.slab(nodes))
-            self._joined[ids] = found
+            found = self._joined[form.number] = self.task_us(form.nodes, self.slab(form.nodes))
         return found
 
     def task_us(self, nodes: Sequence[Node], again: Sequence[float] = ()) -> float:
         """Microseconds of one task that does the work of all the nodes, given in order; `again`: see `slab`."""
         inside = {n.id: n for n in nodes}
-        costs = [self.cost(n) for n in nodes]
-        vector = sum(evaluated(c.vector, self.env) * (1 + (again[i] if again else 0)) for i, c in enumerate(costs))
-        wide = sum(evaluated(c.wide, self.env) * (1 + (again[i] if again else 0)) for i, c in enumerate(costs))
-        gemms = work_of(Cost(products=self._chains(nodes, again).products()), self.env).gemms
-        outer = outer_inputs(nodes)
-        read = sum(self.nbytes(v) for v in outer)
-        written = sum(self.nbytes(v) for v in exits(self.graph, nodes, inside))
-        weights = sum(self.nbytes(v) for v in outer if self.graph.const(v) is not None)
-        work = Work(gemms, ceil(vector), ceil(wide))
-        load = load_of(work, Traffic(read, written, weights), _dtype(self.graph, nodes[0]), self.target)
+        costs = [self.forms.kinds.cost(n) for n in nodes]
+        vector: float = 0
+        wide: float = 0
+        for i, cost in enumerate(costs):
+            share = 1 + again[i] if again else 1
+            vector += evaluated(cost.vector, self.env) * share
+            wide += evaluated(cost.wide, self.env) * share
+        products = self._chains(nodes, again).products()
+        gemms = tuple([gemm for p in products if (gemm := gemm_of(p, self.env)) is not None])
+        outer, made = outer_inputs(nodes), exits(self.graph, nodes, inside)
+        weights = [v for v in outer if self.graph.const(v) is not None]
+        traffic = Traffic(sum(map(self.nbytes, outer)), sum(map(self.nbytes, made)), sum(map(self.nbytes, weights)))
+        if traffic.read + traffic.written - traffic.ddr > self.target.l2:
+            traffic.ddr += self._beyond_cache([v for v in outer if v not in weights], made)
+        load = load_of(Work(gemms, ceil(vector), ceil(wide)), traffic, _dtype(self.graph, nodes[0]), self.target)
         return microseconds_of(cycles(load, self.target), self.target)
+
+    def _beyond_cache(self, read: Sequence[int], made: Sequence[int]) -> float:
+        """Bytes between L2 and DDR for a task that reads what has just been made."""
+        cache = Cache(self.target.l2)
+        for v in read:
+            cache.write(v, self.nbytes(v))
+        return sum([cache.read(v, self.nbytes(v)) for v in read]) + sum([cache.write(v, self.nbytes(v)) for v in made])
 
     def slab(self, nodes: Sequence[Node]) -> list[float]:
         """How much of each node's work is repeated when each core makes its part of the rows of the last node's map.
@@ -198,8 +170,16 @@ class Pricer:
                 need[v] = max(need.get(v, 0.0), reach)
         return found[::-1]
 
-    def price(self, nodes: Sequence[Node], fit: Fit | None, units: int) -> Price:
-        """What the group costs as `units` separate tasks, and as one that is cut as `fit` says."""
+    def price(self, form: Form, fit: Fit | None) -> Price:
+        """What the group costs as separate tasks, and as one that is cut as `fit`, its form's tile, says."""
+        key = (form.number, fit is None)
+        found = self._price.get(key)
+        if found is None:
+            found = self._price[key] = self._priced(form, fit)
+        return found
+
+    def _priced(self, form: Form, fit: Fit | None) -> Price:
+        nodes = form.nodes
         inside = {n.id: n for n in nodes}
         values = self.graph.values
         read = written = 0
@@ -215,19 +195,40 @@ class Pricer:
                 if values[v].uses and all(user in inside for user, _ in values[v].uses):
                     written += self.nbytes(v)
         again = 0.0 if fit is None else self._again(nodes, fit)
-        if self.chained(nodes):
-            separate = sum(self.alone_us(n) for n in nodes)
-            return Price(separate, self.joined_us(nodes) + again, read + written, again)
-        launches = self.target.rates.task_us * units
+        if self.chained(form):
+            separate = sum(map(self.task_us, self._apart(nodes)))
+            fused = self.joined_us(form) if fit is None else self.task_us(nodes, self.repeated(form, fit))
+            return Price(separate, fused, read + written, again)
+        launches = self.target.rates.task_us * len(nodes)
         moved = read * self.read_us + written * self.write_us
         return Price(launches + moved, self.target.rates.task_us + again, read + written, again)
 
-    def repeated(self, nodes: Sequence[Node], fit: Fit) -> tuple[float, ...]:
+    def _apart(self, nodes: Sequence[Node]) -> list[list[Node]]:
+        """The tasks that there are without a chain: a product with what follows it elementwise, others by themselves.
+
+        An operator that reads several of these tasks belongs to the last one.
+        """
+        tasks: list[list[Node]] = []
+        task_of: dict[int, int] = {}
+        shape = {v: self.graph.tensor(v).shape for node in nodes for v in node.outputs}
+        for node in nodes:
+            same = [task_of[v] for v in node.inputs if v in task_of and shape[v] == shape[node.outputs[0]]]
+            number = len(tasks) if self.uses_cube(node) or not same else max(same)
+            if number == len(tasks):
+                tasks.append([])
+            tasks[number].append(node)
+            task_of.update(dict.fromkeys(node.outputs, number))
+        return tasks
+
+    def repeated(self, form: Form, fit: Fit) -> tuple[float, ...]:
         """The share of each node's work that tiles or cores repeat; empty where there is none to speak of."""
-        tiles = self.repeats(nodes, fit)
-        cores = self.slab(nodes) if self.chained(nodes) else [0.0] * len(nodes)
-        found = [round(max(a, b), 3) for a, b in zip(tiles, cores, strict=True)]
-        return tuple(found) if any(x > SLACK for x in found) else ()
+        found = self._repeated.get(form.number)
+        if found is None:
+            tiles = self.repeats(form.nodes, fit)
+            cores = self.slab(form.nodes) if self.chained(form) else [0.0] * len(tiles)
+            shares = [round(max(a, b), 3) for a, b in zip(tiles, cores, strict=True)]
+            found = self._repeated[form.number] = tuple(shares) if any(x > SLACK for x in shares) else ()
+        return found
 
     def _again(self, nodes: Sequence[Node], fit: Fit) -> float:
         """Microseconds of the work that several tiles do, beyond doing it once."""
@@ -241,13 +242,9 @@ class Pricer:
         """How much of each node's work tiles do again: a tile's part of its result, beyond its part of the task's.
 
         At the sizes for which the tile was chosen, but no more than there are tiles at those that symbols count as.
-        Bodies of one structure share their fit, and so the answer.
         """
         if not any(fit.tile):
             return [0.0] * len(nodes)
-        found = self._repeats.get(id(fit))
-        if found is not None:
-            return found[1]
         first = self.graph.tensor(exits(self.graph, nodes, {n.id: n for n in nodes})[0])
         share, tiles = 1.0, 1
         for size, length, here in zip(sizes(self.largest, first), fit.tile, sizes(self.env, first), strict=True):
@@ -261,7 +258,6 @@ class Pricer:
             whole = nbytes if type(nbytes) is int else evaluated(nbytes, self.largest)
             made.append(min(tiles, min(fit.inner[k], whole) / whole / share) - 1 if whole else 0.0)
             k += len(node.outputs)
-        self._repeats[id(fit)] = (fit, made)
         return made
 
 

@@ -91,13 +91,21 @@ ROTARY = Rule(
 
 
 def _prepares(op: Op) -> bool:
-    return op.name in NORMS or follows(op)
+    return op.name in NORMS or op.name in ("CombineMoments", "Pad") or follows(op)
 
 
 def _one_way(join: Join) -> str | None:
-    """What prepares an operand keeps its shape; other operands may broadcast."""
+    """What prepares an operand keeps its shape, or pads it; other operands may broadcast.
+
+    Moments are put together where there is one pixel to make: for a map, each of its tiles would do it again.
+    """
+    if join.op.name == "Pad":
+        return None
     before = dims_of(join.graph, join.node.inputs[0]) if join.node.inputs and join.node.inputs[0] != ABSENT else None
     after = dims_of(join.graph, join.value)
+    if join.op.name == "CombineMoments":
+        made = dims_of(join.graph, join.anchor.outputs[0])
+        return None if made is not None and made[2:] == (1, 1) else ""
     if before == after:
         return None
     if elementwise(join.op) and any(dims_of(join.graph, v) == after for v in join.node.inputs if v != ABSENT):

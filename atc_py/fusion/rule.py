@@ -17,7 +17,7 @@ join is a near miss: the constraint that it fails gives the reason, with its num
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from atc_py.ops.base import Op
 from atc_py.target import Target
 
 if TYPE_CHECKING:
+    from atc_py.fusion.forms import Outline
     from atc_py.fusion.pricing import Price
     from atc_py.fusion.tiles import Fit, Misfit
 
@@ -63,13 +64,18 @@ class Group:
     fit: Fit | None = None
     price: Price | None = None
     notes: list[Refusal] = field(default_factory=list)
+    outline: Outline | None = None
+
+    def grown(self, outline: Outline) -> Group:
+        """The group with the members of an outline, which may change without it."""
+        return Group(self.anchor, outline.members, self.rules, self.fit, self.price, self.notes, outline)
 
     def made(self, graph: Graph, value: int) -> bool:
         """Whether a member makes the value."""
         return value != ABSENT and graph.values[value].producer in self.members
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Join:
     """A node that may join a group: its role, and the value through which it is connected.
 
@@ -126,8 +132,10 @@ class Constraint:
     def refused(self, join: Join) -> tuple[str, str] | None:
         """(name of the constraint, reason); None when it is met."""
         found = self.check(join)
-        if found is None:
-            return None
+        return None if found is None else self.told(found)
+
+    def told(self, found: str | Misfit) -> tuple[str, str]:
+        """What `check` found, as (name of the constraint, reason)."""
         return (self.name, found) if isinstance(found, str) else (found.constraint, found.reason)
 
 
@@ -218,6 +226,14 @@ def outer_inputs(nodes: Sequence[Node]) -> list[int]:
     return list(dict.fromkeys(v for n in nodes for v in n.inputs if v != ABSENT and v not in made))
 
 
-def exits(graph: Graph, members: Iterable[Node], inside: dict[int, Node]) -> list[int]:
-    """The values that the members make and that others read, in the members' order."""
-    return [v for n in members for v in n.outputs if any(user not in inside for user, _ in graph.values[v].uses)]
+def exits(graph: Graph, members: Iterable[Node], inside: Container[int]) -> list[int]:
+    """The values that the members make and that others than `inside` read, in the members' order."""
+    values = graph.values
+    found = []
+    for node in members:
+        for v in node.outputs:
+            for user, _ in values[v].uses:
+                if user not in inside:
+                    found.append(v)
+                    break
+    return found

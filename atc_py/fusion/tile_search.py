@@ -16,6 +16,7 @@ from atc_py.fusion.tile_use import SHARE, Fit, Meter, Misfit, Sizes, Use, show_b
 from atc_py.ir.dims import Dim, Size, symbols_of
 from atc_py.ir.graph import Graph, Range
 from atc_py.ops.tile_program import Program, grid, layout
+from atc_py.ops.tiles import Dims, Region, hull, lengths
 from atc_py.ops.tiles_moves import reshaped, viewed
 from atc_py.target import Target
 
@@ -106,11 +107,21 @@ class Search:
         return found
 
     def _widen(self, tile: list[int], fixed: list[bool], u: Use) -> bool:
-        """Keep whole what the operator that makes the first output makes whole, and cut where its parts begin."""
+        """Keep whole what an operator makes whole, and cut where the parts of the first output begin.
+
+        What other operators read beside the tile, windows that reach beyond it, is made again for each tile.
+        """
+        cut = [k for k, n in enumerate(tile) if n]
+        if not cut:
+            return False
         changed = False
-        for k, (_, n) in enumerate(u.trace.regions[self.p.outputs[0]]):
-            now = tile[k]
-            if not now or n <= now:
+        asked, entire = self._asked(u)
+        for k in cut:
+            now, n = tile[k], u.trace.regions[self.p.outputs[0]][k][1]
+            if k in entire:
+                changed, tile[k], fixed[k] = True, 0, True
+                continue
+            if n <= now or n <= asked[k] < self.first[k]:
                 continue
             changed = True
             if n < self.first[k] and n % now == 0:
@@ -120,6 +131,26 @@ class Search:
             else:
                 tile[k], fixed[k] = 0, True
         return changed
+
+    def _asked(self, u: Use) -> tuple[Dims, set[int]]:
+        """(how much of the first output is read in the body, the dims that operators make whole of inner values)."""
+        first = self.p.outputs[0]
+        asked: dict[int, Region] = {}
+        entire: set[int] = set()
+        for step, need in reversed(list(zip(self.p.steps, u.trace.needs))):
+            if need is None:
+                continue
+            for v, made in zip(step.outputs, need.outputs or ()):
+                shape = self.base.shapes[v]
+                if v == first or made is None or v not in asked or len(shape) != len(self.first):
+                    continue
+                for k, ((_, n), (_, m)) in enumerate(zip(made, asked[v])):
+                    if m < shape[k] <= n and shape[k] == self.first[k] > 1:
+                        entire.add(k)
+            for v, region in zip(step.inputs, need.inputs):
+                if region is not None:
+                    asked[v] = hull(asked.get(v), region)
+        return lengths(asked[first]) if first in asked else (0,) * len(self.first), entire
 
     def _endless_value(self, u: Use) -> str | None:
         """A dim without an upper bound of which a value is held in whole."""
@@ -133,6 +164,13 @@ class Search:
     def _everywhere(self, tile: Sequence[int], u: Use) -> Fit | Mapping[str, int]:
         """The fit, when it holds for other sizes too; else the bytes that are too many."""
         inner, buffers = u.inner, dict(u.buffers)
+        if self._drifts(tile):
+            for last in self._at_end(tile):
+                inner = tuple(map(max, inner, last.inner))
+                placed = layout(self.p, inner, u.places)[1]
+                buffers = {name: max(n, last.buffers[name], placed.get(name, 0)) for name, n in buffers.items()}
+            if self._over(buffers):
+                return buffers
         if self.joins and self.symbols and any(tile):
             # One less than the upper bounds: what divides them by chance does not divide this too.
             env = {s: max(r.lo, UNBOUNDED - 1 if r.hi is None else r.hi - 1, 1) for s, r in self.ranges.items()}
@@ -161,7 +199,7 @@ class Search:
             length = max(step, length // step * step)
         if self.joins and not self.endless[k]:
             length = next((d for d in range(length, length // 2, -step) if self.first[k] % d == 0), length)
-        while not self._alike(k, length) and length > 1:
+        while not self._alike(tile, k, length) and length > 1:
             length -= 1
         if length >= now:
             fixed[k] = True
@@ -212,11 +250,28 @@ class Search:
         j = pair[1 - pair.index(k)]
         return tile[j] or self.first[j]
 
-    def _alike(self, k: int, length: int) -> bool:
-        """Whether all results can be cut into equally many tiles along dim `k`."""
+    def _alike(self, tile: Sequence[int], k: int, length: int) -> bool:
+        """Whether all results can be cut into equally many tiles along dim `k`, and these lie beside each other."""
         count = -(-self.first[k] // length)
         sizes = [self.base.shapes[v][k] for v in self.p.outputs]
-        return all(d in (1, self.first[k]) or -(-d // -(-d // count)) == count for d in sizes if d)
+        if not all(d in (1, self.first[k]) or -(-d // -(-d // count)) == count for d in sizes if d):
+            return False
+        trial = [length if j == k else n for j, n in enumerate(tile)]
+        if not self._drifts(trial, (k,)):
+            return True
+        first = self.p.outputs[0]
+        reach, *last = [u.trace.regions[first][k][1] for u in (self._look(trial), *self._at_end(trial))]
+        return max(last) <= reach
+
+    def _drifts(self, tile: Sequence[int], dims: Sequence[int] | None = None) -> bool:
+        """Whether results of other lengths are cut along some of the dims: their tiles may lie ever further apart."""
+        cut = [k for k in (range(len(tile)) if dims is None else dims) if 0 < tile[k] < self.first[k]]
+        return any(self.base.shapes[v][k] not in (1, self.first[k]) for v in self.p.outputs for k in cut)
+
+    def _at_end(self, tile: Sequence[int]) -> list[Use]:
+        """What the last two tiles take: one that is whole, and what is left."""
+        g = grid(self.p, self.base.shapes, tile)
+        return [self.meter.use(self.base, g, tuple([max(0, n - back) for n in g.number])) for back in (2, 1)]
 
     def _misfit(self, u: Use | None, over: Mapping[str, float], endless: str | None) -> Misfit:
         if endless is not None:

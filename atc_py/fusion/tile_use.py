@@ -15,8 +15,8 @@ from typing import Any
 from atc_py.ir.dims import evaluate
 from atc_py.ir.graph import Graph
 from atc_py.ir.types import Tensor, on_host
-from atc_py.ops.tile_program import BUFFERS, Grid, Held, Program, Trace, nbytes, pack, trace
-from atc_py.ops.tiles import Dims, Need, Untileable
+from atc_py.ops.tile_program import BUFFERS, Grid, Held, Program, Trace, Tracer, nbytes, pack
+from atc_py.ops.tiles import Dims, Untileable
 
 SHARE = 0.7
 """The part of each buffer that a tile may take."""
@@ -59,7 +59,7 @@ def show_bytes(n: int) -> str:
     return f"{n / 1024:.1f} KiB" if n < 1 << 20 else f"{n / (1 << 20):.1f} MiB"
 
 
-@dataclass
+@dataclass(slots=True)
 class Use:
     """What one tile takes: bytes of each value made, its buffer, and of the buffers."""
 
@@ -74,7 +74,7 @@ class Sizes:
     """The body's shapes under one choice of its symbols."""
 
     shapes: dict[int, Dims]
-    env: Mapping[str, int]
+    tracer: Tracer
 
 
 class Meter:
@@ -96,20 +96,21 @@ class Meter:
         for v, value in self.body.values.items():
             dims = value.type.shape  # type: ignore[union-attr]
             shapes[v] = tuple([d if type(d) is int else evaluate(d, env) for d in dims])  # type: ignore[union-attr]
-        return Sizes(shapes, env)
+        return Sizes(shapes, Tracer(self.p, shapes, self.itemsizes, self.p.constants, anywhere=True))
 
     def use(self, sizes: Sizes, g: Grid, index: Dims) -> Use:
         """What the tile at `index` takes. Raises `Untileable`."""
-        p = self.p
-        shapes = sizes.shapes
-        t = trace(p, shapes, self.itemsizes, g.wanted(index), p.constants, anywhere=True)
+        shapes, widths = sizes.shapes, self.itemsizes
+        t = sizes.tracer.trace(g.wanted(index))
         places = self._places(t)
-        for v, region in t.regions.items():  # with `anywhere` regions reach over the borders
+        regions = t.regions
+        for v, region in regions.items():  # with `anywhere` regions reach over the borders
             shape = shapes[v]
-            if any(n > d for (_, n), d in zip(region, shape)):
-                t.regions[v] = tuple([(s, min(n, d)) for (s, n), d in zip(region, shape)])
-        regions, widths = t.regions, self.itemsizes
-        inner = tuple([nbytes(regions[v], widths[v]) if v in regions else 0 for v in p.made])
+            for (_, n), d in zip(region, shape):
+                if n > d:
+                    regions[v] = tuple([(s, min(n, d)) for (s, n), d in zip(region, shape)])
+                    break
+        inner = tuple([nbytes(regions[v], widths[v]) if v in regions else 0 for v in self.p.made])
         return Use(inner, places, self._buffers(t, inner, places), t)
 
     def _places(self, t: Trace) -> tuple[str, ...]:
@@ -132,7 +133,17 @@ class Meter:
                 continue
             for k, v in enumerate(step.inputs):
                 if need.inputs[k] is not None:
-                    self._operand((i, k, v), need, t, places, fetched, held)
+                    name = "L1" if k in need.cube else "UB"
+                    own = number.get(v)
+                    if (own is not None and places[own] == name) or (k in need.streamed and name == "UB"):
+                        continue  # it is there already, or read where it lies
+                    known = fetched.get((v, name))
+                    if known is not None:
+                        known.last = i
+                        continue
+                    size = nbytes(t.regions[v], self.itemsizes[v])
+                    fetched[v, name] = h = Held(min(size, STREAM) if name == "L1" else size, i, i)
+                    held[name].append(h)
             for v in step.outputs:
                 if v in t.regions:
                     made[places[number[v]]].append(Held(inner[number[v]], i, p.last[v]))
@@ -143,24 +154,6 @@ class Meter:
                     held[name].append(Held(extra, i, i))
         used = {name: pack(sorted(made[name], key=_size) + sorted(held[name], key=_size))[1] for name in held}
         return {**used, "L0C": sums}
-
-    def _operand(
-        self, at: tuple[int, int, int], need: Need, t: Trace, places: Sequence[str],
-        fetched: dict[tuple[int, str], Held], held: dict[str, list[Held]],
-    ) -> None:  # fmt: skip
-        """What it takes that step i reads value v as its input k, where v is not there already."""
-        i, k, v = at
-        name = "L1" if k in need.cube else "UB"
-        own = self.number.get(v)
-        if (own is not None and places[own] == name) or (k in need.streamed and name == "UB"):
-            return
-        size = nbytes(t.regions[v], self.itemsizes[v])
-        known = fetched.get((v, name))
-        if known is not None:
-            known.last = i
-            return
-        fetched[v, name] = h = Held(min(size, STREAM) if name == "L1" else size, i, i)
-        held[name].append(h)
 
 
 def _size(h: Held) -> int:

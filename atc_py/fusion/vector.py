@@ -31,8 +31,9 @@ REDUCTIONS = frozenset(
 )  # fmt: skip
 SOFTMAX = frozenset({"Softmax", "LogSoftmax"})
 POOLS = frozenset({"AveragePool", "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool"})
+MOMENTS = frozenset({"BlockMoments", "CombineMoments", "INInferV2"})
 OTHERS = frozenset({"BitCast", "RotaryEmbedding", "QuantizeLinear", "DequantizeLinear"})
-_NAMED = NORMS | PLANE_NORMS | REDUCTIONS | SOFTMAX | OTHERS
+_NAMED = NORMS | PLANE_NORMS | REDUCTIONS | SOFTMAX | MOMENTS | OTHERS
 
 
 def _vector(op: Op) -> bool:

@@ -51,7 +51,9 @@ class Chains:
         found: list[Product] = []
         for number, (products, inner, again) in enumerate(self._products):
             rows = number in self._feeding
-            found += [replace(p, inner=inner or p.inner, rows=rows, m=more(p.m, again)) for p in products]
+            if inner or rows or again > 0:
+                products = tuple([replace(p, inner=inner or p.inner, rows=rows, m=more(p.m, again)) for p in products])
+            found += products
         return tuple(found)
 
 

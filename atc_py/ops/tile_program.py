@@ -13,9 +13,9 @@ end of a dim tiles are clipped.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 from atc_py.ir.dims import Size
@@ -84,43 +84,51 @@ class Trace:
     regions: dict[int, Region]
 
 
-def trace(
-    p: Program,
-    shapes: Mapping[int, Dims],
-    itemsizes: Mapping[int, int],
-    wanted: Mapping[int, Region],
-    values: Mapping[int, Array],
-    anywhere: bool = False,
-) -> Trace:
-    """Walk a program backwards from the wanted regions of its outputs; all sizes are plain ints.
+class Tracer:
+    """Walks a program backwards from the wanted regions of its outputs, at one choice of sizes, all plain ints.
 
-    With `anywhere`, what is needed is enough for tiles of these lengths wherever they lie. Raises `Untileable`.
+    With `anywhere`, what is needed is enough for tiles of these lengths wherever they lie.
     """
-    want: dict[int, Region] = dict(wanted)
-    needs: list[Need | None] = [None] * len(p.steps)
-    for i in range(len(p.steps) - 1, -1, -1):
-        step = p.steps[i]
-        outs = tuple([want.get(v) for v in step.outputs])
-        if not any(r is not None and elements(r) for r in outs):
-            continue
-        w = Wanted(
-            tuple([shapes.get(v) for v in step.inputs]),
-            step.attrs,
-            tuple([values.get(v) for v in step.inputs]),
-            outs,
-            tuple([shapes[v] for v in step.outputs]),
-            tuple([itemsizes.get(v, 0) for v in step.inputs]),
-            anywhere,
-        )
-        need = needs[i] = needed(step.op, w)
-        for v, region in zip(step.outputs, outs if need.outputs is None else need.outputs):
-            if region is not None:
-                want[v] = region
-        for v, region in zip(step.inputs, need.inputs):
-            if region is not None:
-                known = want.get(v)
-                want[v] = region if known is None else hull(known, region)
-    return Trace(needs, want)
+
+    def __init__(
+        self,
+        p: Program,
+        shapes: Mapping[int, Dims],
+        itemsizes: Mapping[int, int],
+        values: Mapping[int, Array],
+        anywhere: bool = False,
+    ) -> None:
+        self.anywhere = anywhere
+        self.steps = [
+            (
+                step,
+                tuple([shapes.get(v) for v in step.inputs]),
+                tuple([values.get(v) for v in step.inputs]),
+                tuple([shapes[v] for v in step.outputs]),
+                tuple([itemsizes.get(v, 0) for v in step.inputs]),
+            )
+            for step in reversed(p.steps)
+        ]
+
+    def trace(self, wanted: Mapping[int, Region]) -> Trace:
+        """What one tile needs. Raises `Untileable`."""
+        want: dict[int, Region] = dict(wanted)
+        needs: list[Need | None] = []
+        for step, shapes, values, made, itemsizes in self.steps:
+            outs = tuple([want.get(v) for v in step.outputs])
+            if not any(map(elements, outs)):
+                needs.append(None)
+                continue
+            need = needed(step.op, Wanted(shapes, step.attrs, values, outs, made, itemsizes, self.anywhere))
+            needs.append(need)
+            for v, region in zip(step.outputs, outs if need.outputs is None else need.outputs):
+                if region is not None:
+                    want[v] = region
+            for v, region in zip(step.inputs, need.inputs):
+                if region is not None:
+                    known = want.get(v)
+                    want[v] = region if known is None else hull(known, region)
+        return Trace(needs[::-1], want)
 
 
 # -- tiles ---------------------------------------------------------------------------------------------------------
@@ -237,8 +245,7 @@ def pack(held: Sequence[Held]) -> tuple[list[int], int]:
             at = max(at, end)
         offsets.append(at)
         if size:
-            placed.append((at, at + size, h))
-            placed.sort(key=_start)
+            insort(placed, (at, at + size, h), key=_start)
         top = max(top, at + size)
     return offsets, top
 
@@ -275,7 +282,7 @@ def layout(p: Program, inner: Sequence[int], places: Sequence[str]) -> tuple[lis
 
 def nbytes(region: Region, itemsize: int) -> int:
     """The bytes of a region's elements."""
-    return itemsize * prod([n for _, n in region])
+    return itemsize * elements(region)
 
 
 def plain(dims: Sequence[Size]) -> Dims:

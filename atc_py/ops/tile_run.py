@@ -18,7 +18,7 @@ from atc_py.ir.graph import ABSENT
 from atc_py.ir.types import DType, Tensor
 from atc_py.ops.base import Array, Call, InferError
 from atc_py.ops.fused_run import Bound
-from atc_py.ops.tile_program import Grid, Program, Step, Trace, grid, layout, nbytes, plain, trace
+from atc_py.ops.tile_program import Grid, Program, Step, Trace, Tracer, grid, layout, nbytes, plain
 from atc_py.ops.tiles import Dims, Need, Region, Untileable, cut, elements, holds, lengths, whole
 
 _KEPT = 256
@@ -34,6 +34,7 @@ class _Machine:
     dtypes: dict[int, np.dtype[Any]]
     operands: dict[int, Array]
     consts: Mapping[int, Array]
+    tracer: Tracer
     inner: dict[int, int] = field(default_factory=dict)
     place: dict[int, tuple[str, int]] = field(default_factory=dict)
     space: dict[str, Array] = field(default_factory=dict)
@@ -47,7 +48,8 @@ def run(state: Bound, call: Call, inputs: Sequence[Array | None]) -> list[Array]
     operands |= {v: state.values[state.number[v]] for v in state.consts if v not in operands}
     shapes, dtypes = _known(state, operands)
     outs = [call.into(k, shapes[v], dtypes[v]) for k, v in enumerate(p.outputs)]
-    m = _Machine(p, shapes, dtypes, operands, state.consts)
+    tracer = Tracer(p, shapes, {v: d.itemsize for v, d in dtypes.items()}, state.consts)
+    m = _Machine(p, shapes, dtypes, operands, state.consts, tracer)
     tile = tuple(state.attrs.get("tile", ())) or (0,) * len(shapes[p.outputs[0]])
     try:
         g = grid(p, shapes, tile)
@@ -56,7 +58,7 @@ def run(state: Bound, call: Call, inputs: Sequence[Array | None]) -> list[Array]
             wanted = g.wanted(index)
             if all(not elements(r) for r in wanted.values()):
                 continue
-            _tile(m, _trace(m, wanted), wanted, outs)
+            _tile(m, m.tracer.trace(wanted), wanted, outs)
     except Untileable as e:
         raise InferError(f"the body has no tile program: {e}") from e
     return outs
@@ -73,17 +75,13 @@ def _known(state: Bound, operands: Mapping[int, Array]) -> tuple[dict[int, Dims]
     return shapes, dtypes
 
 
-def _trace(m: _Machine, wanted: Mapping[int, Region]) -> Trace:
-    return trace(m.p, m.shapes, {v: d.itemsize for v, d in m.dtypes.items()}, wanted, m.consts)
-
-
 def _buffers(m: _Machine, state: Bound, g: Grid) -> None:
     """Allocate the buffers: exactly the bytes that the attributes tell; where they are silent, what the whole takes."""
     p = m.p
     inner: Sequence[int] = state.attrs.get("inner", ())
     places: Sequence[str] = state.attrs.get("inner_in", ())
     if not inner:
-        regions = _trace(m, g.wanted((0,) * len(g.number))).regions
+        regions = m.tracer.trace(g.wanted((0,) * len(g.number))).regions
         inner = [nbytes(regions[v], m.dtypes[v].itemsize) if v in regions else 0 for v in p.made]
         places = ["UB"] * len(inner)
     offsets, sizes = layout(p, inner, places)

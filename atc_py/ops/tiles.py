@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -96,9 +95,14 @@ def lengths(region: Region) -> Dims:
     return tuple([n for _, n in region])
 
 
-def elements(region: Region) -> int:
+def elements(region: Region | None) -> int:
     """How many elements a region has."""
-    return prod([n for _, n in region])
+    if region is None:
+        return 0
+    count = 1
+    for _, n in region:
+        count *= n
+    return count
 
 
 def hull(a: Region | None, b: Region) -> Region:

@@ -232,31 +232,51 @@ def _box(shape: Dims, span: tuple[int, int]) -> Region:
 
 
 def padded(w: Wanted) -> Need:
-    """Pad: what is there of the wanted part; the pads are what is not. Axes that repeat the data stay whole."""
+    """Pad: what is there of the wanted part, and of a border what shows it again; the pads are what is not there.
+
+    Axes that are repeated (wrap), or shown to and fro, or cut by negative pads, stay whole.
+    """
     shape = w.shapes[0]
     pads = w.ints(1)
     assert shape is not None and pads is not None
     axes = [a % len(shape) for a in w.ints(3) or range(len(shape))]
     count = len(axes)
-    before = {a: (pads[i], pads[i + count]) for i, a in enumerate(axes)}
     region, made, left = list(w.out), list(w.out), list(pads)
     for i, a in enumerate(axes):
-        if before[a] == (0, 0):
-            continue
-        if w.attrs["mode"] != "constant":
-            region[a], made[a] = (0, shape[a]), (0, w.out_shapes[0][a])
-            continue
-        start, length = w.out[a][0] - before[a][0], w.out[a][1]
-        if w.anywhere:
-            region[a] = (start, length)
-            continue
-        low = min(max(start, 0), shape[a])
-        high = max(min(start + length, shape[a]), low)
-        region[a] = (low, high - low)
-        left[i] = min(low - start, length) if high > low else length
-        left[i + count] = length - (high - low) - left[i]
+        ends = pads[i], pads[i + count]
+        if ends != (0, 0):
+            region[a], made[a], left[i], left[i + count] = _pad_axis(w, a, ends)
     rest = [w.all(i) for i in range(1, len(w.shapes))]
     return Need((tuple(region), *rest), (tuple(made),), values={1: np.array(left, np.int64)})
+
+
+def _pad_axis(w: Wanted, a: int, pads: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int], int, int]:
+    """Along axis `a`: the span of the input, the span that is made of it, and the pads before and after it."""
+    mode, (before, after) = w.attrs["mode"], pads
+    start, length = w.out[a][0] - before, w.out[a][1]
+    shape = w.shapes[0]
+    assert shape is not None
+    d = shape[a]
+    if mode == "constant":
+        if w.anywhere:
+            return (start, length), w.out[a], before, after
+        low = min(max(start, 0), d)
+        high = max(min(start + length, d), low)
+        first = min(low - start, length) if high > low else length
+        return (low, high - low), w.out[a], first, length - (high - low) - first
+    reach = 0 if mode == "edge" else 1
+    if mode == "wrap" or min(pads) < 0 or (reach and max(pads) >= d) or not length or not d:
+        return (0, d), (0, w.out_shapes[0][a]), before, after
+    if w.anywhere:
+        most = max(pads)
+        return (start, max(length, reach * most + 1)), (w.out[a][0], max(length, (1 + reach) * most + 1)), before, after
+    first, last = max(-start, 0), max(start + length - d, 0)
+    low, high = max(start, 0), min(start + length, d)
+    if first:
+        high = max(high, reach * first + 1)
+    if last:
+        low = min(low, d - 1 - reach * last)
+    return (low, high - low), (low + before - first, first + high - low + last), first, last
 
 
 def blocks_to_pixels(w: Wanted) -> Need:

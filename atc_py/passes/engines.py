@@ -19,6 +19,7 @@ from math import prod
 from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node
 from atc_py.ir.types import DType, Tensor, Type, on_host
 from atc_py.ops.base import Engine, Op
+from atc_py.ops.build import lookup
 from atc_py.passes.base import PassContext
 from atc_py.passes.crossings import is_copy, settle
 from atc_py.target.cost import Work
@@ -27,6 +28,8 @@ HOST_ELEMENTS = 1024
 """Integer values of at most so many elements that the host has made are worked on by the host."""
 
 _WIDE = frozenset({DType.FLOAT64, DType.COMPLEX64, DType.COMPLEX128})
+_NARROW = frozenset(id(d) for d in DType if d not in _WIDE and not on_host(Tensor(d, ())))
+"""Dtypes of AI Core, by identity: an enum's own hash takes longer than the rest of the look."""
 
 
 def assign_engines(graph: Graph, ctx: PassContext) -> int:
@@ -34,13 +37,14 @@ def assign_engines(graph: Graph, ctx: PassContext) -> int:
     order = [n for n in graph.order() if n.op not in STRUCTURAL]
     chosen: dict[int, Engine] = {}
     reasons: dict[int, str] = {}
+    everything = True
     for node in order:
-        op = ctx.op(node)
-        engine, reason = _by_type(graph, op, node, chosen)
+        engine, reason = _by_type(graph, lookup(node.op, node.attrs), node, chosen)
         chosen[node.id] = engine
+        everything &= engine is Engine.AICORE
         if reason:
             reasons[node.id] = reason
-    if ctx.target is not None and any(e is not Engine.AICORE for e in chosen.values()):
+    if ctx.target is not None and not everything:
         works: dict[int, Work] = {}
         for away in (Engine.HOST, Engine.AICPU):
             moved = settle(graph, ctx.target, order, chosen, away, works, ctx.input_hint)
@@ -49,16 +53,20 @@ def assign_engines(graph: Graph, ctx: PassContext) -> int:
                 _follow(graph, ctx, order, chosen)
     changed = 0
     for node in order:
-        engine_name = chosen[node.id].value
-        changed += node.engine != engine_name
-        node.engine = engine_name
-        if node.id in reasons:
-            node.note(f"engines: {reasons[node.id]}")
+        name = chosen[node.id]._value_
+        if node.engine != name:
+            node.engine = name
+            changed += 1
+    for number, reason in reasons.items():
+        graph.nodes[number].note(f"engines: {reason}")
     return changed
 
 
 def _by_type(graph: Graph, op: Op, node: Node, chosen: dict[int, Engine]) -> tuple[Engine, str]:
     """The engine by operator type and by size, and why it is not AI Core."""
+    usual = op.engine is Engine.AICORE and not (op.flags.alias or op.reference) and _on_device(graph, node)
+    if usual and not _host_arithmetic(graph, node, chosen):
+        return Engine.AICORE, ""
     values = graph.values
     if op.engine is Engine.HOST:
         return Engine.HOST, "" if op.flags.control else f"host: {op.name} is declared for the host"
@@ -77,6 +85,18 @@ def _by_type(graph: Graph, op: Op, node: Node, chosen: dict[int, Engine]) -> tup
     if isinstance(wide, Tensor):
         return Engine.AICPU, f"aicpu: AI Core has no unit for {wide.dtype.value}"
     return Engine.AICORE, ""
+
+
+def _on_device(graph: Graph, node: Node) -> bool:
+    """Whether AI Core has units for all that the node reads and makes."""
+    values = graph.values
+    for edges in (node.inputs, node.outputs):
+        for v in edges:
+            if v != ABSENT:
+                t = values[v].type
+                if not isinstance(t, Tensor) or id(t.dtype) not in _NARROW:
+                    return False
+    return True
 
 
 def _follow(graph: Graph, ctx: PassContext, order: list[Node], chosen: dict[int, Engine]) -> None:
@@ -103,10 +123,11 @@ def _producer_engine(graph: Graph, node: Node, chosen: dict[int, Engine]) -> Eng
 def _host_arithmetic(graph: Graph, node: Node, chosen: dict[int, Engine]) -> bool:
     """Whether the node computes small integers from small integers that the host has made."""
     made_by_host = False
+    nodes, values = graph.nodes, graph.values
     for value in node.inputs:
         if value == ABSENT:
             continue
-        producer = graph.producer(value)
+        producer = nodes[values[value].producer]
         if producer.const is None and chosen.get(producer.id) is not Engine.HOST:
             return False
         made_by_host = made_by_host or producer.const is None

@@ -25,6 +25,7 @@ class Roles:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
+        self._elementwise: dict[tuple[object, ...], Layout | None] = {}
         runtime = frozenset(s for s, r in graph.symbols.items() if r.runtime)
         self.maps = frozenset(
             v for v, value in graph.values.items() if is_map(value.type) and not _late(value.tensor, runtime)
@@ -34,7 +35,7 @@ class Roles:
         """The node's layout; None: every operand is plain."""
         if node.engine != "aicore" or node.op in STRUCTURAL:
             return None
-        found = self._body(node) if node.op == "Fused" else _of(self.graph, node)
+        found = self._body(node) if node.op == "Fused" else self._of(self.graph, node)
         if found is not None and found.maps and not self._all_maps(node, found):
             return Layout(weights=_fractals(found.weights)) if found.weights else None
         return found
@@ -52,9 +53,24 @@ class Roles:
         for inner in body.nodes.values():
             if inner.op in STRUCTURAL:
                 continue
-            if not uses.add(inner, _of(body, inner)):
+            if not uses.add(inner, self._of(body, inner)):
                 able = False
         return uses.layout(able)
+
+    def _of(self, graph: Graph, node: Node) -> Layout | None:
+        op, known = lookup(node.op, node.attrs), graph.values
+        if op.layout_fn is None and not (op.flags.elementwise and is_map(known[node.outputs[0]].type)):
+            return None
+        types = tuple([None if v == ABSENT else known[v].type for v in node.inputs])
+        outs = tuple([known[v].type for v in node.outputs])
+        if op.layout_fn is None:  # it follows from broadcasting, so from the types
+            key = (op.name, types, outs)
+            if key not in self._elementwise:
+                self._elementwise[key] = layout_of(op, node.attrs, types, outs, ())
+            return self._elementwise[key]
+        host = op.host_inputs
+        values = [known_value(graph.const(v)) if i in host else None for i, v in enumerate(node.inputs)] if host else ()
+        return layout_of(op, node.attrs, types, outs, values)
 
 
 class _Uses:
@@ -70,22 +86,24 @@ class _Uses:
 
     def add(self, node: Node, layout: Layout | None) -> bool:
         """Count one operator; whether it works in blocks."""
-        maps = layout.maps if layout is not None else ()
+        if layout is None:
+            self.plain.update(node.inputs)
+            return False
+        maps, weights = layout.maps, layout.weights
         for i, value in enumerate(node.inputs):
-            if value == ABSENT:
-                continue
             if i in maps:
                 self.as_map[value] = None
-            elif layout is not None and i in layout.weights and value in self.place:
-                if self.weights.setdefault(value, layout.weights[i]) is not layout.weights[i]:
+            elif i in weights and value in self.place:
+                if self.weights.setdefault(value, weights[i]) is not weights[i]:
                     self.plain.add(value)
             else:
                 self.plain.add(value)
-        self.needs |= layout is not None and layout.needs
-        return layout is not None and bool(maps) and layout.makes_maps
+        self.needs |= layout.needs
+        return bool(maps) and layout.makes_maps
 
     def layout(self, able: bool) -> Layout | None:
         """What the task takes."""
+        self.plain.discard(ABSENT)
         formats = {self.place[v]: f for v, f in self.weights.items() if v not in self.plain and v not in self.as_map}
         inner = any(v not in self.place and self.body.const(v) is None for v in self.plain)
         if able and self.as_map and not inner and not self.plain & self.as_map.keys():
@@ -97,16 +115,6 @@ class _Uses:
 def _fractals(weights: Mapping[int, Format]) -> dict[int, Format]:
     """The weights' formats that do not ask for maps in blocks."""
     return {i: f for i, f in weights.items() if f is Format.FRACTAL_NZ}
-
-
-def _of(graph: Graph, node: Node) -> Layout | None:
-    op, known = lookup(node.op, node.attrs), graph.values
-    if op.layout_fn is None and not op.flags.elementwise:
-        return None
-    types = [None if v == ABSENT else known[v].type for v in node.inputs]
-    host = op.host_inputs
-    values = [known_value(graph.const(v)) if i in host else None for i, v in enumerate(node.inputs)] if host else ()
-    return layout_of(op, node.attrs, types, [known[v].type for v in node.outputs], values)
 
 
 def _late(type_: Tensor, runtime: frozenset[str]) -> bool:

@@ -162,6 +162,14 @@ class _Layouts:
             found = self.types[key] = _stored(type_)
         return found
 
+    def _in_format(self, type_: Tensor, fmt: Format) -> Tensor:
+        """The type stored in a format, one object for equal ones."""
+        key = (type_, fmt)
+        found = self.types.get(key)
+        if found is None:
+            found = self.types[key] = replace(type_, storage=fmt)
+        return found
+
     def _become_conversion(self, node: Node, makes: int) -> None:
         """A Cast or a Transpose at a border converts as it casts or transposes."""
         given = {k: v for k, v in node.attrs.items() if k in ("to", "saturate", "round_mode")}
@@ -206,7 +214,7 @@ class _Layouts:
         if not _packable(source.const):
             return 0
         made = self.graph.add_const(packed(source.const, fmt), self.graph.values[value].name, source.origin)
-        self.graph.values[made].type = replace(self.graph.tensor(value), storage=fmt)
+        self.graph.values[made].type = self._in_format(self.graph.tensor(value), fmt)
         for n, i in uses:
             self.graph.set_input(self.graph.nodes[n], i, made)
         if not self.graph.values[value].uses:
@@ -217,16 +225,18 @@ class _Layouts:
         """Weights in the formats of those who read them, where all of these agree."""
         wanted: dict[int, dict[tuple[int, int], Format]] = {}
         for number, found in self.taken.items():
+            if not found.weights:
+                continue
             node = self.graph.nodes[number]
+            blocks = self._in_blocks(node)
             for i, fmt in found.weights.items():
-                if i < len(node.inputs) and (fmt is not Format.FRACTAL_Z or self._in_blocks(node)):
+                if i < len(node.inputs) and (fmt is not Format.FRACTAL_Z or blocks):
                     wanted.setdefault(node.inputs[i], {})[number, i] = fmt
         changed = 0
         for value, readers in wanted.items():
-            formats = set(readers.values())
-            if value == ABSENT or self.graph.const(value) is None or len(formats) > 1:
+            fmt, *others = dict.fromkeys(readers.values())
+            if value == ABSENT or self.graph.const(value) is None or others:
                 continue
-            fmt = formats.pop()
             if self.graph.values[value].uses.keys() == readers.keys() and _worth(self.graph.tensor(value), fmt):
                 changed += self._constant(value, fmt, list(readers))
         return changed

@@ -37,6 +37,7 @@ from atc_py.passes.identity import remove_identities
 from atc_py.passes.inline_if import inline_ifs
 from atc_py.passes.layouts import assign_layouts
 from atc_py.passes.loops import simplify_loops
+from atc_py.passes.moments import take_moments
 from atc_py.passes.norms import recognise_norms
 from atc_py.passes.parts import merge_parts
 from atc_py.passes.pixels import recognise_pixel_shuffles
@@ -82,6 +83,7 @@ LOWER: tuple[Pass, ...] = (
     Pass("quantized", fold_quantized, 2, "Dequantize and Quantize go into operators on bytes"),
     Pass("precision", mark_precision, 0, "the dtype in which each node computes, and the Casts that it needs"),
     Pass("split", split_large, 0, "operators that exceed the target's memory are cut into pieces"),
+    Pass("moments", take_moments, 2, "statistics of large maps are taken while the maps are made"),
     Pass("fusion", fuse_tasks, 2, "chains become one task each"),
     Pass("layouts", assign_layouts, 1, "maps lie in blocks of channels, weights in fractals, where that pays"),
     Pass("borders", insert_borders, 0, "copies where a value crosses from one engine to another"),

@@ -24,7 +24,7 @@ import numpy as np
 
 from atc_py.ir.dims import Size, evaluate
 from atc_py.ir.types import DType
-from atc_py.ops.base import Array, Cost
+from atc_py.ops.base import Array, Cost, Product
 from atc_py.target.target import CubeShape, Rates, Target
 from atc_py.target.tiling import Gemm, tile
 
@@ -46,7 +46,7 @@ SPLITTING = 3
 """Vector operations in float32 that cut an element into a high and a low part."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Work:
     """An operator's `Cost` with its sizes evaluated. Counts are element operations, `run` and `row` elements."""
 
@@ -121,15 +121,23 @@ def work_of(cost: Cost, env: Mapping[str, int] | None = None, left_bytes: int = 
 
     gemms: list[Gemm] = []
     for product in cost.products:
-        m, k, n, count, taps = (number(x) for x in (product.m, product.k, product.n, product.count, product.taps))
-        if min(m, k, n, count, taps) > 0:
-            left = left_bytes // count if not gemms else 0
-            gemms.append(Gemm(m, k, n, count, taps, product.grouped, left, product.inner, product.rows))
+        gemm = gemm_of(product, at, 0 if gemms else left_bytes)
+        if gemm is not None:
+            gemms.append(gemm)
     if not cost.products and (macs := number(cost.macs)):
         side = ceil(macs ** (1 / 3))  # only the amount is known: a product without padding
         gemms.append(Gemm(side, side, side))
     reads = {i: number(size) for i, size in cost.reads.items()}
     return Work(tuple(gemms), number(cost.vector), number(cost.wide), number(cost.run), number(cost.row), reads)
+
+
+def gemm_of(product: Product, env: Mapping[str, int], left_bytes: int = 0) -> Gemm | None:
+    """A product with its sizes evaluated; None where one of them is nothing."""
+    m, k, n = evaluated(product.m, env), evaluated(product.k, env), evaluated(product.n, env)
+    count, taps = evaluated(product.count, env), evaluated(product.taps, env)
+    if not (m and k and n and count and taps):
+        return None
+    return Gemm(m, k, n, count, taps, product.grouped, left_bytes // count, product.inner, product.rows)
 
 
 def evaluated(size: Size, env: Mapping[str, int]) -> int:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, lcm
+from typing import NamedTuple
 
 from atc_py.target.target import CubeShape, Target
 
@@ -51,8 +52,7 @@ class Gemm:
     rows: bool = False
 
 
-@dataclass(frozen=True)
-class Tiling:
+class Tiling(NamedTuple):
     """What the busiest core does: cycles of the cube, of L1 → L0 and of L0C → UB, bytes fetched and written.
 
     `cores` is how many work (GE: block dim), `l1` the bytes of one step in L1; `left` and `right` are the bytes of the
@@ -70,7 +70,7 @@ class Tiling:
     right: int
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Blocks:
     """A product in blocks of the cube: its size, and the bytes of the two operands of one product."""
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from atc_py.fusion.fitting import Fitting
 from atc_py.fusion.pricing import Pricer, cycles
+from atc_py.fusion.tiles import Fit
 from atc_py.ops.base import Product
 from atc_py.ops.chains import Chains, more
 from atc_py.target.cost import Load, price
@@ -58,5 +60,33 @@ def test_rows_beyond_a_core_s_own_count_twice() -> None:
     nodes = [n for n in graph.order() if n.op == "Conv"]
     pricer = Pricer(graph, TARGET)
     # 8 cores make 4 rows each of 32, and need 8 rows of the map before.
-    assert pricer.slab(nodes) == [1.0, 0.0] and pricer.chained(nodes) and not pricer.chained(nodes[:1])
-    assert pricer.joined_us(nodes) > pricer.task_us(nodes)
+    both, first = pricer.forms.of(nodes).form(), pricer.forms.of(nodes[:1]).form()
+    assert pricer.slab(nodes) == [1.0, 0.0] and pricer.chained(both) and not pricer.chained(first)
+    assert pricer.joined_us(both) > pricer.task_us(nodes)
+
+
+def test_a_chain_is_held_against_the_tasks_that_there_are_without_it() -> None:
+    b = Builder()
+    v = b.op("Relu", b.op("Conv", b.input("x", (1, 16, 64, 64)), b.const(rand(16, 16, 3, 3)), pads=(1, 1, 1, 1)))
+    v = b.op("Conv", v, b.const(rand(16, 16, 3, 3)), pads=(1, 1, 1, 1))
+    v = b.op("MaxPool", b.op("Relu", v), kernel_shape=(2, 2), strides=(2, 2))
+    graph = b.done(b.op("Sigmoid", v))
+    nodes = [n for n in graph.order() if n.op in ("Conv", "Relu", "MaxPool", "Sigmoid")]
+    pricer = Pricer(graph, TARGET)
+    form = pricer.forms.of(nodes).form()
+    tasks = sum(pricer.task_us(nodes[i:j]) for i, j in ((0, 2), (2, 4), (4, 6)))
+    assert pricer.price(form, None).separate == pytest.approx(tasks)
+    tile = Fitting(graph, TARGET, pricer.forms).fit_form(form)
+    assert isinstance(tile, Fit)
+    fused = pricer.task_us(nodes, pricer.repeated(form, tile))
+    assert pricer.price(form, tile).fused == pytest.approx(fused) and fused > pricer.task_us(nodes)
+
+
+def test_maps_that_the_cache_does_not_hold_come_from_memory() -> None:
+    b = Builder()
+    graph = b.done(b.op("Conv", b.input("x", (1, 16, 512, 512)), b.const(rand(16, 16, 1, 1))))
+    [node] = [n for n in graph.order() if n.op == "Conv"]
+    total = 2 * 16 * 512 * 512 * 4
+    enough, none = (Pricer(graph, replace(TARGET, l2=l2)).task_us([node]) for l2 in (total, 0))
+    bytes_us = TARGET.ddr_bytes_per_cycle * TARGET.aicores * TARGET.rates.ddr * TARGET.frequency_mhz
+    assert none > enough and none == pytest.approx(TARGET.rates.task_us + total / bytes_us, rel=0.15)

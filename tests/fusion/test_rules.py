@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,16 @@ from atc_py.fusion import RULES
 from atc_py.ir.dims import symbol
 from atc_py.ir.graph import Range
 from atc_py.ir.types import DType
-from tests.fusion.making import bodies, proved, rand, tasks
+from tests.fusion.making import TARGET, bodies, fused, notes, proved, rand, tasks
 from tests.passes.interp import Builder, work
 
 GENERATED = settings(max_examples=25, deadline=None, derandomize=True)
 SIZES = st.sampled_from([1, 3, 8, 20])
 DTYPES = st.sampled_from([np.float32, np.float16])
+
+
+CUT = replace(TARGET, ub=16_384, l1=65_536, l0c=32_768)
+"""A core on which maps of a few thousand pixels are cut."""
 
 
 def only(rule: str) -> frozenset[str]:
@@ -81,6 +86,95 @@ def test_conv_norm(size: int, channels: int, act: bool, dtype: Any) -> None:
 
 
 @GENERATED
+@given(
+    st.sampled_from([5, 9, 20]),
+    st.sampled_from(["GlobalAveragePool", "GlobalMaxPool", "ReduceMean", "ReduceMax"]),
+    st.sampled_from([16, 40]),
+    st.booleans(),
+    DTYPES,
+)
+def test_conv_statistics(size: int, kind: str, channels: int, act: bool, dtype: Any) -> None:
+    b = Builder()
+    x = given_input(b, "x", (2, 8, size, size), dtype)
+    v = b.op("Conv", x, b.const(rand(channels, 8, 3, 3, dtype=dtype)), pads=(1, 1, 1, 1))
+    v = b.op("Relu", v) if act else v
+    y = b.op(kind, v, b.const([2, 3])) if "Reduce" in kind else b.op(kind, v)
+    g = proved(b.done(v, y), disabled=only("conv_statistics") - {"conv_epilogue"})
+    assert bodies(g) == [["Conv", *(["Relu"] if act else []), kind]] and len(tasks(g)[0].outputs) == 2
+
+
+def test_statistics_that_drop_the_pixels_dims_are_left_alone() -> None:
+    b = Builder()
+    v = b.op("Conv", b.input("x", (1, 8, 20, 20)), b.const(rand(16, 8, 3, 3)))
+    g = proved(b.done(v, b.op("ReduceMean", v, b.const([2, 3]), keepdims=0)), disabled=only("conv_statistics"))
+    assert bodies(g) == [] and any("not a number or more for each channel" in n for n in notes(g))
+
+
+@GENERATED
+@given(
+    st.sampled_from([12, 33]),
+    st.sampled_from(["MaxPool", "AveragePool", "LpPool"]),
+    st.sampled_from([(2, 2), (3, 2), (3, 1)]),
+    st.booleans(),
+    st.booleans(),
+    DTYPES,
+)
+def test_conv_pool(size: int, kind: str, window: tuple[int, int], act: bool, after: bool, dtype: Any) -> None:
+    b = Builder()
+    x = given_input(b, "x", (1, 8, size, size), dtype)
+    v = b.op("Conv", x, b.const(rand(24, 8, 3, 3, dtype=dtype)), pads=(1, 1, 1, 1))
+    v = b.op("Relu", v) if act else v
+    kernel, stride = window
+    pads = (kernel // 2,) * 4
+    y = b.op(kind, v, kernel_shape=(kernel, kernel), strides=(stride, stride), pads=pads)
+    y = b.op("Add", y, b.input("r", (1, 24, 1, 1), DType.of(np.dtype(dtype)))) if after else y
+    g = proved(b.done(y), target=CUT, disabled=only("conv_pool") - {"conv_epilogue"})
+    assert bodies(g) in ([["Conv", *["Relu"] * act, kind, *["Add"] * after]], [["Conv", "Relu"]], [])
+    assert size == 33 or stride == 1 or kind in bodies(g)[0]
+
+
+def test_a_pool_of_a_map_that_is_also_stored_is_left_alone() -> None:
+    b = Builder()
+    v = b.op("Conv", b.input("x", (1, 8, 12, 12)), b.const(rand(16, 8, 3, 3)))
+    y = b.op("MaxPool", v, kernel_shape=(2, 2), strides=(2, 2))
+    g = proved(b.done(v, y), disabled=only("conv_pool"))
+    assert bodies(g) == [] and any("is read by 1 more" in n for n in notes(g))
+
+
+def test_what_adds_nothing_does_not_join_a_group() -> None:
+    """Windows of 7 rows that move by one: each tile would make much of the map again."""
+    b = Builder()
+    v = b.op("Conv", b.input("x", (1, 64, 96, 96), DType.FLOAT16), b.const(rand(64, 64, 3, 3, dtype=np.float16)))
+    v = b.op("Relu", v)
+    y = b.op("MaxPool", v, kernel_shape=(7, 7), strides=(1, 1))
+    g = proved(b.done(y), disabled=only("conv_pool") - {"conv_epilogue"})
+    assert bodies(g) == [["Conv", "Relu"]] and any("us, without" in n for n in notes(g))
+
+
+@GENERATED
+@given(
+    st.sampled_from([9, 40]),
+    st.sampled_from(["reflect", "edge", "constant", "wrap"]),
+    st.integers(1, 3),
+    st.sampled_from([1, 2]),
+    st.booleans(),
+)
+def test_prologue_that_pads(size: int, mode: str, pad: int, stride: int, read: bool) -> None:
+    b = Builder()
+    x = given_input(b, "x", (1, 8, size, 33), np.float16)
+    r = b.op("Sigmoid", x)
+    amounts = b.const([0, 0, pad, 1, 0, 0, 1, pad])
+    fill = [b.const(np.array(2, np.float16))] if mode == "constant" else []
+    p = b.op("Pad", r, amounts, *fill, mode=mode)
+    y = b.op("Conv", p, b.const(rand(16, 8, 3, 3, dtype=np.float16)), strides=(stride, stride))
+    g = proved(b.done(y, r) if read else b.done(y), target=CUT, disabled=only("prologue"))
+    if size == 9 or mode == "wrap":  # it is one tile, or all of it would be made for each
+        return
+    assert bodies(g) in ([["Sigmoid", "Pad", "Conv"]], [["Pad", "Conv"]])
+    assert any(tasks(g)[0].attrs["tile"][2:]) and len(tasks(g)[0].outputs) == 1 + (read and len(bodies(g)[0]) == 3)
+
+
+@GENERATED
 @given(SIZES, st.sampled_from([1, 3]), st.sampled_from([1, 2]), st.booleans())
 def test_prologue_of_a_convolution_keeps_zeros_in_the_pads(size: int, kernel: int, stride: int, gate: bool) -> None:
     b = Builder()
@@ -90,6 +184,20 @@ def test_prologue_of_a_convolution_keeps_zeros_in_the_pads(size: int, kernel: in
     pads = (kernel // 2,) * 4
     y = b.op("Conv", p, b.const(rand(6, 4, kernel, kernel)), pads=pads, strides=(stride, stride))
     assert len(bodies(proved(b.done(y), disabled=only("prologue")))) == 1
+
+
+@pytest.mark.parametrize(("size", "channels", "read"), [(33, 8, False), (33, 8, True), (192, 64, False)])
+def test_prologue_of_a_chain(size: int, channels: int, read: bool) -> None:
+    """What the first of two convolutions reads is on the way to the second: it is no branch beside it."""
+    b, half = Builder(), np.float16
+    x, r = (b.input(name, (1, channels, size, size), DType.FLOAT16) for name in "xr")
+    p = b.op("Add", b.op("Mul", x, b.input("g", (1, channels, 1, 1), DType.FLOAT16)), r)
+    v = b.op("Relu", b.op("Conv", p, b.const(rand(16, channels, 1, 1, dtype=half))))
+    v = b.op("Sigmoid", b.op("Conv", v, b.const(rand(channels, 16, 3, 3, dtype=half)), pads=(1, 1, 1, 1)))
+    graph = b.done(v, b.op("CumSum", p, b.const(1))) if read else b.done(v)
+    make = proved if size < 100 else fused
+    g = make(graph, disabled=only("prologue") - {"conv_chain"})
+    assert bodies(g) == [["Mul", "Add", "Conv", "Relu", "Conv", "Sigmoid"]] and len(tasks(g)[0].outputs) == 1 + read
 
 
 @GENERATED

@@ -481,3 +481,47 @@ def test_results_that_lie_apart() -> None:
     for tiles in (False, True):
         outs = [np.empty((y.shape[0], y.shape[1] + 3), y.dtype)[:, :-3] for y in want]
         close(fused(body, arrays, found.attrs(), tiles, outs), want)
+
+
+def _fit_of(graph: Graph, target: Target) -> Fit:
+    found = fit(graph, target)
+    assert isinstance(found, Fit), found
+    return found
+
+
+@pytest.mark.parametrize("after", [(), ("Relu",), ("Relu", "Add")])
+def test_what_an_operator_makes_whole_is_not_made_for_each_part(after: tuple[str, ...]) -> None:
+    b = Body()
+    v = b.op("Conv", b.input(1, 64, 32, 32, dtype=F16), b.input(64, 64, 3, 3, dtype=F16), pads=(1, 1, 1, 1))
+    v = b.op("InstanceNormalization", v, b.input(64, dtype=F16), b.input(64, dtype=F16))
+    for op in after:
+        v = b.op(op, v, b.input(1, 64, 32, 32, dtype=F16)) if op == "Add" else b.op(op, v)
+    tile = _fit_of(b.done(v), P3).tile
+    assert tile[2:] == (0, 0) and 0 < tile[1] < 64
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_result_that_windows_read_beyond_its_tile_is_cut(stride: int) -> None:
+    b = Body()
+    v = b.op("Relu", b.input(1, 32, 64, 64, dtype=F16))
+    y = b.op("Conv", v, b.input(32, 32, 3, 3, dtype=F16), pads=(1, 1, 1, 1), strides=(stride, stride))
+    graph = b.done(v, y)
+    found = _fit_of(graph, replace(P3, ub=P3.ub // 4))
+    rows, columns = (n or 64 for n in found.tile[2:])
+    assert rows * columns < 64 * 64
+    # The tile is what is stored; what the windows read of it has a row and a column more on the sides where they reach.
+    reach = 2 if stride == 1 else 1
+    held = min(64, rows + reach) * min(64, columns + reach) * 32 * 2
+    assert found.inner[0] == held
+
+
+@pytest.mark.parametrize(("size", "block"), [((64, 64), 8), ((57, 128), 8), ((30, 41), 4)])
+def test_tiles_of_results_of_other_lengths_lie_beside_each_other(size: tuple[int, int], block: int) -> None:
+    """Blocks of a tile of the map are those of the tile: none needs pixels of the next one."""
+    b = Body()
+    x = b.op("Conv", b.input(1, 8, *size, dtype=F16), b.input(32, 8, 1, 1, dtype=F16))
+    moments = b.ops("BlockMoments", x, outputs=2, block=(block, block))
+    found = _fit_of(b.done(x, *moments), SMALL)
+    cut = [n for n in found.tile[2:] if n]
+    assert cut and all(n % block == 0 for n in cut)
+    assert found.inner[0] == prod(n or d for n, d in zip(found.tile, (1, 32, *size), strict=True)) * 2

@@ -114,7 +114,7 @@ def integers(draw: Any) -> Callable[[int, int], int]:
 
 
 RULED = sorted(name for name, op in REGISTRY.items() if tileable(op) and "::" not in name)
-NEVER = {"TensorMove", "FlashAttentionScore", "L2Normalize"}
+NEVER = {"TensorMove", "FlashAttentionScore", "L2Normalize", "BlockMoments", "CombineMoments", "INInferV2"}
 """Operators of the project's own, which onnx has no node tests for."""
 
 
@@ -241,6 +241,18 @@ def norms(draw: Any) -> Whole:
             [
                 Whole("InstanceNormalization", {}, (x, *by_channel)),
                 Whole("GroupNormalization", {"num_groups": draw(st.sampled_from([1, 2, 3, 6]))}, (x, *by_channel)),
+                Whole("BlockMoments", {"block": (2, 3)}, (x,), draw(st.integers(1, 2))),
+                Whole(
+                    "CombineMoments",
+                    {
+                        "block": (2, 3),
+                        "size": (2 * shape[2], 3 * shape[3] - 1),
+                        "num_groups": draw(st.sampled_from([0, 2, 3])),
+                    },
+                    (x, abs(x)),
+                    2,
+                ),
+                Whole("INInferV2", {}, (x, *by_channel, x[:, :, :1, :1], abs(x[:, :, :1, :1]))),
                 Whole("BatchNormalization", {}, (x, *by_channel, data(draw, 6), abs(data(draw, 6)))),
                 Whole("LayerNormalization", {"axis": axis}, (x, *tail), draw(st.integers(1, 3))),
                 Whole("RMSNormalization", {"axis": axis}, (x, tail[0])),
@@ -325,6 +337,16 @@ def attentions(draw: Any, name: str = "Attention") -> Whole:
     if flat:
         attrs |= {"q_num_heads": groups * repeat, "kv_num_heads": groups}
     return Whole(name, attrs, (q, k, v, mask, *caches, lengths), draw(st.sampled_from([1, 1, 3])))
+
+
+@st.composite
+def paddings(draw: Any) -> Whole:
+    shape = (2, draw(st.integers(1, 6)), draw(st.integers(2, 9)))
+    pads = [draw(st.integers(0, 6)) for _ in range(4)]
+    mode = draw(st.sampled_from(["constant", "reflect", "edge", "wrap"]))
+    return Whole(
+        "Pad", {"mode": mode}, (data(draw, *shape), np.array(pads, np.int64), None, np.array([1, 2], np.int64))
+    )
 
 
 @st.composite
@@ -457,6 +479,35 @@ def test_attention(name: str) -> None:
 
 def test_moves() -> None:
     check(moves(), 150)
+    check(paddings(), 150, least=1.0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.one_of(paddings(), norms()), st.data())
+def test_lengths_that_are_asked_for_are_enough_anywhere(w: Whole, source: Any) -> None:
+    """What a rule answers to lengths holds for each tile of these lengths, wherever it lies."""
+    op = get(w.op)
+    assert op is not None
+    attrs = op.attributes(w.attrs)
+    shapes = [y.shape for y in results(op, attrs, w.inputs, w.outputs)]
+    tile = [source.draw(st.integers(1, d)) for d in shapes[0]]
+
+    def asked(index: Sequence[int], anywhere: bool) -> tuple[list[Any], list[Any]]:
+        box = tuple((i * n, min(n, d - i * n)) for i, n, d in zip(index, tile, shapes[0]))
+        inputs = tuple(None if x is None else np.shape(x) for x in w.inputs)
+        outs = (box, *[box if s == shapes[0] else None for s in shapes[1:]])
+        sizes = tuple(0 if x is None else x.itemsize for x in w.inputs)
+        need = needed(op, Wanted(inputs, attrs, tuple(w.inputs), outs, tuple(shapes), sizes, anywhere))
+        made = outs if need.outputs is None else need.outputs
+        return [r and [min(n, d) for (_, n), d in zip(r, s or ())] for r, s in zip(need.inputs, inputs)], [
+            r and [min(n, d) for (_, n), d in zip(r, s)] for r, s in zip(made, shapes)
+        ]
+
+    most = asked([0] * len(tile), True)
+    for index in np.ndindex(*[-(-d // n) for d, n in zip(shapes[0], tile)]):
+        for side, limit in zip(asked(index, False), most, strict=True):
+            for got, enough in zip(side, limit, strict=True):
+                assert got is None or (enough is not None and all(a <= b for a, b in zip(got, enough))), (tile, index)
 
 
 def test_operators_without_a_rule_are_not_tileable() -> None:

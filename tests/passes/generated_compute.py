@@ -247,6 +247,20 @@ def pool(m: Maker, a: int, b: int, c: int) -> Made:
 
 
 @step
+def whole_planes(m: Maker, a: int, b: int, c: int) -> Made:
+    """What is taken of whole planes that the operator before makes."""
+    x = m.image(a)
+    y = m.scaled(m.op("ConvTranspose", x, m.random(ints(tensor(x))[1], 4, 2, 2), strides=(2, 2)), 8)
+    y = m.op("Relu", y) if c % 2 else y
+    if b % 3 == 0:
+        return m.op("Mul", y, m.op("Sigmoid", m.op("GlobalAveragePool", y)))
+    scale, shift = m.random(4), m.random(4)
+    if b % 3 == 1:
+        return m.scaled(m.op("GroupNormalization", y, scale, shift, num_groups=2, epsilon=1e-3), 4)
+    return m.scaled(m.op("InstanceNormalization", y, scale, shift, epsilon=1e-3), 4)
+
+
+@step
 def upsample(m: Maker, a: int, b: int, c: int) -> Made:
     scales = m.const([1, 1, 2, 2])
     return m.op("Resize", m.image(a), None, scales, mode="nearest", nearest_mode="floor",

@@ -41,6 +41,8 @@ from tests.passes.interp import assert_same, interpret, random_inputs, work
 P3 = load("Ascend310P3")
 TINY = replace(P3, memory=6 << 10)
 """A device on which the larger operators have to be cut."""
+FEW = replace(P3, ub=8 << 10, l1=64 << 10, l0c=16 << 10, rates=replace(P3.rates, task_us=0.0))
+"""One whose buffers hold no whole planes of larger maps, and on which a task more costs nothing."""
 TARGETS = ("Generic", "Ascend310P3", "Ascend910B1")
 MODES = ("origin", "fp16", "mixed_float16")
 OPTIONAL = sorted(p.name for p in (*OPTIMIZE, *LOWER) if p.level > 0)
@@ -193,6 +195,13 @@ def test_generated_graphs_in_pieces_compute_the_same(graph: Graph) -> None:
         assert lower(clone(graph), TINY).changed == 0
 
 
+@settings(max_examples=60)
+@given(graphs())
+def test_generated_graphs_on_small_buffers_compute_the_same(graph: Graph) -> None:
+    judged(graph, Judge(graph, random_inputs(graph, SIZES), close, SIZES), FEW)
+    at_rest(graph, FEW)
+
+
 def test_a_pass_that_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(graph: Graph, ctx: PassContext) -> int:
         found = [n for n in graph.nodes.values() if n.op == "Sigmoid"]
@@ -214,7 +223,7 @@ def test_no_pass_and_no_step_is_left_out() -> None:
         steps = [(rng.choice(sorted(STEPS)), *(rng.randrange(31) for _ in range(3))) for _ in range(8)]
         graph = graph_of(steps, number % 2 == 0, 3)
         optimize(graph, observe=lambda stage, _: seen.add(stage))
-        for target in (TINY, P3):
+        for target in (TINY, P3, FEW):
             with too_large():
                 lower(clone(graph), target, observe=lambda stage, _: seen.add(stage))
     wanted = {f"optimize/{p.name}" for p in OPTIMIZE} | {f"lower/{p.name}" for p in LOWER}

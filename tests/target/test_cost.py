@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil, prod
 
 import pytest
@@ -228,3 +228,21 @@ def test_the_cache_holds_no_more_than_it_can(steps: list[tuple[int, int, bool]])
 def test_without_a_cache_everything_comes_from_memory() -> None:
     cache = Cache(0)
     assert cache.write("a", 100) == 100 and cache.read("a", 100) == 100
+
+
+@given(st.lists(st.tuples(*[st.lists(st.tuples(st.integers(0, 5), st.integers(0, 40 * MIB)), max_size=3)] * 3)))
+def test_a_task_is_its_reads_and_writes_one_by_one(tasks: list[tuple[list[tuple[int, int]], ...]]) -> None:
+    cache, other = Cache(16 * MIB), Cache(16 * MIB)
+    for reads, writes, drops in tasks:
+        dropped = [key for key, _ in drops]
+        ddr = cache.task([_Access(*a) for a in reads], [_Access(*a) for a in writes], dropped)
+        assert ddr == sum([*(other.read(*a) for a in reads), *(other.write(*a) for a in writes)])
+        for key in dropped:
+            other.drop(key)
+        assert all(cache.resident(key) == other.resident(key) for key in range(6))
+
+
+@dataclass
+class _Access:
+    key: int
+    nbytes: int
