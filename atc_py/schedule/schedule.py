@@ -17,8 +17,8 @@ from operator import attrgetter
 
 from atc_py.ir.graph import Graph
 from atc_py.memory import Effort, bind
-from atc_py.plan.types import Buffer, Host, Plan, Space, Static
-from atc_py.schedule.clock import Lane, Prices, job_prices, run_lanes
+from atc_py.plan.types import Buffer, Host, Plan, Requirement, Space, Static
+from atc_py.schedule.clock import Lane, Prices, job_prices, lane_cycles
 from atc_py.schedule.costs import task_costs
 from atc_py.schedule.formats import with_formats
 from atc_py.schedule.frames import Frame, Step, all_frames, insert_copies, laid_again, lay_out
@@ -31,9 +31,22 @@ from atc_py.schedule.pool import Pool, live_peak
 from atc_py.schedule.regions import regions
 from atc_py.schedule.requirements import requirements
 from atc_py.schedule.segments import segments
-from atc_py.schedule.streams import GAIN, LONGEST, STREAMS, Streams, assign, by_node, list_segments
+from atc_py.schedule.streams import (
+    GAIN,
+    LONGEST,
+    RESTRAINTS,
+    STREAMS,
+    Streams,
+    assign,
+    by_node,
+    list_again,
+    list_segments,
+)
 from atc_py.target import Target
 from atc_py.target.cost import cycles_of
+
+SPREAD = 1.5
+"""Several streams may hold this many times what one holds before a more frugal order is looked for."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +93,21 @@ def schedule_priced(graph: Graph, options: ScheduleOptions | None = None) -> Sch
     needs = requirements(frame)
     hint = plan_hint(default_hint(graph, options.hint), needs, graph.symbols, tuple(options.hint))
     sizes = sizes_of(graph.symbols, hint)
-    laid = _laid_out(graph, _low_frame(frame, sizes), options, sizes)
+    static = all(r.runtime for r in graph.symbols.values())
+    ways = _laid_out(graph, _low_frame(frame, sizes), options, sizes)
+    made = [_scheduled(graph, laid, options, None if static else hint, needs) for laid in ways]
+    return made[0] if len(made) == 1 else min(made, key=lambda s: bind(s.plan, s.plan.hint, least=s.least).arena)
+
+
+def _scheduled(
+    graph: Graph, laid: _Laid, options: ScheduleOptions, hint: Mapping[str, int] | None, needs: tuple[Requirement, ...]
+) -> Scheduled:
+    """The plan of a graph as it is laid out."""
     pool = Pool(laid.places, graph.symbols)
     body = regions(pool, laid.frame, laid.streams, laid.costs)
     inputs = pool.ports(graph.inputs, [graph.values[v].name for v in graph.inputs])
     outputs = pool.ports(graph.outputs, graph.output_names)
     weights_nbytes = pool.place_weights()
-    static = all(r.runtime for r in graph.symbols.values())
     plan = Plan(
         target=options.target,
         symbols=dict(graph.symbols),
@@ -99,13 +120,13 @@ def schedule_priced(graph: Graph, options: ScheduleOptions | None = None) -> Sch
         streams=laid.streams.streams,
         events=laid.streams.events,
         options=dict(options.options),
-        hint=None if static else hint,
+        hint=hint,
         aliases=tuple(a for a in laid.places.aliases if pool.has_buffer(a.value)),
         initial=pool.initial(),
         requirements=needs,
     )
     flat = all(isinstance(region, (Static, Host)) for region in body)
-    plan, least = _bound(plan, options.memory_effort) if static else (plan, 0)
+    plan, least = _bound(plan, options.memory_effort) if hint is None else (plan, 0)
     return Scheduled(plan, laid.prices if flat else None, least)
 
 
@@ -135,24 +156,38 @@ def _low_frame(frame: Frame, sizes: Sizes) -> tuple[Frame, Places]:
     return frame, places
 
 
-def _laid_out(graph: Graph, low: tuple[Frame, Places], options: ScheduleOptions, sizes: Sizes) -> _Laid:
-    """On one stream, or on several where the whole model is then predicted to be faster."""
+def _laid_out(graph: Graph, low: tuple[Frame, Places], options: ScheduleOptions, sizes: Sizes) -> list[_Laid]:
+    """On one stream, or on several where the whole model is then predicted to be faster.
+
+    Where several streams hold more than `SPREAD` times what one holds, there may be a second way, nearly as fast.
+    """
     frame, places = low
     if options.soc is None:
-        return _Laid(frame, places, Streams(), {})
+        return [_Laid(frame, places, Streams(), {})]
     jobs = frame_program(frame, places, sizes)
     program, prices = _priced(jobs, options.soc)
     one = _Laid(frame, places, Streams(), task_costs(program, prices, options.soc), _serial(program, prices), prices)
     # Task by task, the host is what sets the order.
     most = 1 if options.single_stream or options.options.get("sink") == "op" else options.stream_num
     if most < 2:
-        return one
+        return [one]
     found = segments(frame, graph.symbols)
     listed = list_segments(found, program, prices, options.soc, most)
     if not any(listed):
-        return one
+        return [one]
     several = _on_streams(frame, jobs, by_node(listed, found), options.soc)
-    return several if several.us < one.us * (1 - GAIN) else one
+    longest = one.us * (1 - GAIN)
+    if several.us >= longest:
+        return [one]
+    if live_peak(several.places, sizes) <= SPREAD * live_peak(places, sizes):
+        return [several]
+    for restraint in RESTRAINTS:
+        again = list_again(listed, found, program, prices, options.soc, restraint)
+        if again != listed:
+            other = _on_streams(frame, jobs, by_node(again, found), options.soc)
+            if other.us < min(longest, several.us * (1 + GAIN)):
+                return [several, other]
+    return [several]
 
 
 def _on_streams(low: Frame, jobs: Program, chosen: Mapping[int, tuple[int, int]], soc: Target) -> _Laid:
@@ -168,7 +203,8 @@ def _on_streams(low: Frame, jobs: Program, chosen: Mapping[int, tuple[int, int]]
     program, prices = _priced(_moved(jobs, low, steps), soc)
     alone = [s.start for s in steps if s.start not in streams.lanes and not s.bodies]
     lanes = {start: Lane(-1 - start) for start in alone} | dict(streams.lanes)
-    cycles = run_lanes(program, prices, soc, lanes).cycles - cycles_of(soc.rates.model_us, soc)
+    whole, by_region = lane_cycles(program, prices, soc, lanes)
+    cycles, prices = whole - cycles_of(soc.rates.model_us, soc), replace(prices, regions=by_region)
     return _Laid(frame, placed, streams, task_costs(program, prices, soc), cycles, prices)
 
 
@@ -191,8 +227,6 @@ def _serial(program: Program, prices: Prices) -> float:
 
 
 def _bound(plan: Plan, effort: Effort) -> tuple[Plan, int]:
-    # On several streams the relation is given pair by pair, which makes a long search dear: it must be asked for.
-    effort = "fast" if plan.streams > 1 and effort == "default" else effort
     binding = bind(plan, effort=effort)
     buffers = [
         Buffer(b.id, b.space, b.nbytes, offset, b.index, b.first, b.last) if b.space is Space.ARENA else b

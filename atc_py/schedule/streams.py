@@ -9,6 +9,18 @@ end behind it (the critical path). It takes the stream of a task that it needs w
 event. One more stream is taken only while that makes the segment at least `GAIN` shorter, events included; what hides
 behind other work is the clock's to say (`lanes`). A segment whose critical path, or whose busiest unit, already takes
 that long is left on one stream unlisted.
+
+The critical path alone opens all branches at once, and what each of them holds then lies side by side. The order of
+low memory, which is that of one stream, ends a branch before it opens the next one:
+
+    x ─┬─ a ─ e ─┐              critical path             with restraint
+       ├─ b ─ f ─┤   stream 0   x │ a │ c │ e │ g │ y     x │ a │ e │ c │ g │ y
+       ├─ c ─ g ─┼─ y       1     │ b │ d │ f │ h │         │ b │ f │ d │ h │
+       └─ d ─ h ─┘              a, b, c, d live           a, b, e, f live: e and f are small
+
+Where several streams hold much more than one, segments are therefore listed again with a `Restraint`: a stream takes
+the first ready task in the order of low memory, and stays idle rather than take one far ahead of the others, unless
+the longest way says that a task is urgent. `schedule` keeps that where it takes fewer bytes.
 """
 
 from __future__ import annotations
@@ -16,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from math import inf
 
 from atc_py.schedule.clock import Lane, Prices, job_owners
 from atc_py.schedule.events import Events, reduced
@@ -26,6 +39,8 @@ from atc_py.target import Target
 
 GAIN = 0.02
 """The share of a segment's time that one more stream must save."""
+PATIENCE = 0.01
+"""The share of its time that a segment may take longer for less memory."""
 STREAMS = 4
 """How many streams are tried at the most when nobody says."""
 LONGEST = 128
@@ -42,6 +57,22 @@ class Listed:
     order: tuple[int, ...]
     streams: tuple[int, ...]
     cycles: float
+
+
+@dataclass(frozen=True)
+class Restraint:
+    """How far the order of low memory holds on several streams.
+
+    A task is urgent when it must begin for its longest way to be done after the share `deadline` of the segment's time.
+    One that is not urgent waits until fewer than `window` tasks a stream lie between it and the first one not taken.
+    """
+
+    deadline: float
+    window: int
+
+
+RESTRAINTS = (Restraint(inf, 8), Restraint(0.95, 24), Restraint(0.8, 24))
+"""What is tried in turn, the strictest first (chosen on the models of docs/memory.md)."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +103,34 @@ def list_segments(
     pieces = _pieces(program, prices)
     event = event_cycles(target)
     return [_listed(s, [pieces.get(step.start) for step in s.steps], event, several, most) for s in found]
+
+
+def list_again(
+    listed: Sequence[Listed | None],
+    found: Sequence[Segment],
+    program: Program,
+    prices: Prices,
+    target: Target,
+    restraint: Restraint,
+) -> list[Listed | None]:
+    """The segments of `list_segments` with restraint; one that would take more than `PATIENCE` longer is as it was.
+
+    So is one in which priorities say the order.
+    """
+    pieces = _pieces(program, prices)
+    event = event_cycles(target)
+    result: list[Listed | None] = []
+    for old, segment in zip(listed, found, strict=True):
+        if old is not None and not any(step.node.priority for step in segment.steps):
+            demands = [pieces[step.start] for step in segment.steps]
+            urgency = _urgency(segment, _ranks([d.total for d in demands], segment.needs))
+            width = 1 + max(old.streams)
+            deadline, window = old.cycles * restraint.deadline, width * restraint.window
+            lister = _Restrained(demands, event, segment.needs, urgency, width, deadline, window)
+            new = _timed(lister.run_list(), segment, demands, event)
+            old = new if new.cycles <= old.cycles * (1 + PATIENCE) else old
+        result.append(old)
+    return result
 
 
 def _branches(program: Program, prices: Prices, found: Sequence[Segment]) -> Iterator[bool]:
@@ -106,11 +165,11 @@ def _listed(
     serial = sum(d.total for d in demands)
     busiest = max(sum(d.units[k] * d.work for d in demands) for k in range(len(demands[0].units)))
     best, least = None, serial
-    urgency = [(-step.node.priority, -rank, i) for i, (step, rank) in enumerate(zip(segment.steps, ranks, strict=True))]
+    urgency = _urgency(segment, ranks)
     for width in range(2, most + 1):
         if max(*ranks, busiest) + joining > least * (1 - GAIN):
             break
-        listed = _on(width, segment, demands, urgency, event)
+        listed = _timed(_Lister(demands, event, segment.needs, urgency, width).run_list(), segment, demands, event)
         if listed.cycles + joining > least * (1 - GAIN):
             break
         best, least = listed, listed.cycles + joining
@@ -128,16 +187,13 @@ def _ranks(costs: Sequence[float], needs: Sequence[Sequence[int]]) -> list[float
     return behind
 
 
-def _on(
-    width: int,
-    segment: Segment,
-    demands: Sequence[Demand],
-    urgency: Sequence[tuple[int, float, int]],
-    event: float,
-    deadline: float = 0.0,
-) -> Listed:
-    """The segment listed on `width` streams, and timed with the events that it then needs."""
-    chosen = _Lister(demands, event, segment.needs, urgency, width, deadline).run_list()
+def _urgency(segment: Segment, ranks: Sequence[float]) -> list[tuple[int, float, int]]:
+    """(priority, rank, task) of each task, such that the most urgent is the least."""
+    return [(-step.node.priority, -rank, i) for i, (step, rank) in enumerate(zip(segment.steps, ranks, strict=True))]
+
+
+def _timed(chosen: Sequence[tuple[int, int]], segment: Segment, demands: Sequence[Demand], event: float) -> Listed:
+    """The segment in the order and on the streams that are `chosen`, timed with the events that it then needs."""
     order = tuple(i for i, _ in chosen)
     streams = tuple(s for _, s in chosen)
     place = {i: k for k, i in enumerate(order)}
@@ -157,14 +213,12 @@ class _Lister(Simulation):
         needs: Sequence[Sequence[int]],
         urgency: Sequence[tuple[int, float, int]],
         width: int,
-        deadline: float,
     ) -> None:
         super().__init__(demands, event)
-        self.needs, self.urgency, self.deadline = needs, urgency, deadline
+        self.needs, self.urgency = needs, urgency
         self.idle = [True] * width
         self.stream = [-1] * len(demands)
         self.ready: list[tuple[int, float, int]] = []
-        self.calm: list[tuple[int, int]] = []  # with a deadline: the ready tasks in the order of the segment
         self.chosen: list[tuple[int, int]] = []
 
     def run_list(self) -> list[tuple[int, int]]:
@@ -175,7 +229,7 @@ class _Lister(Simulation):
             for p in needs:
                 after[p].append(i)
             if not needs:
-                self._open(i)
+                self.open(i)
         self._take(0.0)
         while self.heap:
             now, asks, i = heappop(self.heap)
@@ -187,36 +241,24 @@ class _Lister(Simulation):
                 for j in after[i]:
                     missing[j] -= 1
                     if not missing[j]:
-                        self._open(j)
+                        self.open(j)
             if self.queue:
                 self.serve(now)
             if not self.heap or self.heap[0][0] > now:
                 self._take(now)
         return self.chosen
 
-    def _open(self, i: int) -> None:
-        """The tasks that task `i` needs are done."""
+    def open(self, i: int) -> None:
+        """What task `i` needs is done."""
         heappush(self.ready, self.urgency[i])
-        if self.deadline:
-            heappush(self.calm, (self.urgency[i][0], i))
 
-    def _next(self, now: float) -> int:
-        """The ready task to be taken (-1: none); what a heap still has of tasks that are taken is dropped."""
-        ready, calm, stream = self.ready, self.calm, self.stream
-        while ready and stream[ready[0][-1]] >= 0:
-            heappop(ready)
-        if not ready:
-            return -1
-        _, rank, i = ready[0]
-        if now - rank >= self.deadline:  # the longest way, which would end after the deadline (ranks are negative)
-            return i
-        while stream[calm[0][-1]] >= 0:
-            heappop(calm)
-        return calm[0][-1]
+    def next(self, now: float) -> int:
+        """The ready task that an idle stream takes (-1: none)."""
+        return heappop(self.ready)[-1] if self.ready else -1
 
     def _take(self, now: float) -> None:
         """Idle streams take ready tasks."""
-        while True in self.idle and (i := self._next(now)) >= 0:
+        while True in self.idle and (i := self.next(now)) >= 0:
             needed = self.needs[i]
             if len(needed) > 1:
                 needed = sorted(needed, key=lambda p: (-self.end[p], p))
@@ -228,6 +270,49 @@ class _Lister(Simulation):
             self.stream[i] = stream
             self.chosen.append((i, stream))
             self.ask(i, now, len({s for s in others if s != stream}))
+
+
+class _Restrained(_Lister):
+    """Tasks that are not urgent keep near the order of the segment.
+
+    The first task that is not taken is ready when nothing runs: what it needs stands before it. So none waits for ever.
+    """
+
+    def __init__(
+        self,
+        demands: Sequence[Demand],
+        event: float,
+        needs: Sequence[Sequence[int]],
+        urgency: Sequence[tuple[int, float, int]],
+        width: int,
+        deadline: float,
+        window: int,
+    ) -> None:
+        super().__init__(demands, event, needs, urgency, width)
+        self.deadline, self.window = deadline, window
+        self.waiting: list[int] = []  # the ready tasks in the order of the segment; both heaps keep what is taken
+        self.first = 0  # of the tasks that are not taken
+
+    def open(self, i: int) -> None:
+        """What task `i` needs is done."""
+        super().open(i)
+        heappush(self.waiting, i)
+
+    def next(self, now: float) -> int:
+        """The most urgent ready task if it is urgent, otherwise the first one if it is near."""
+        ready, waiting, stream = self.ready, self.waiting, self.stream
+        while ready and stream[ready[0][-1]] >= 0:
+            heappop(ready)
+        while waiting and stream[waiting[0]] >= 0:
+            heappop(waiting)
+        if not ready:
+            return -1
+        _, rank, i = ready[0]
+        if now - rank >= self.deadline:
+            return i
+        while stream[self.first] >= 0:
+            self.first += 1
+        return waiting[0] if waiting[0] < self.first + self.window else -1
 
 
 def assign(found: Sequence[Segment], streams: Mapping[int, int]) -> Streams:
