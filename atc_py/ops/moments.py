@@ -246,12 +246,13 @@ def _(call: Call, mean: Array, deviation: Array | None = None) -> Any:
     number = np.tile(number, c // parts if parts else 1)
     total = wide.type(max(number.sum(), 1))
     with np.errstate(all="ignore"):
-        means = mean.reshape(n, parts, -1)
+        means = mean.reshape(n, parts, number.size)
         first = means[:, :, :1]
-        middle = first + ((means - first) * number).sum(axis=2, keepdims=True) / total
+        near = np.where(np.isfinite(first), first, wide.type(0))  # to infinity no distance can be taken
+        middle = near + ((means - near) * number).sum(axis=2, keepdims=True) / total
         found = [middle]
         if deviation is not None:
-            spread = deviation.reshape(n, parts, -1).sum(axis=2, keepdims=True)
+            spread = deviation.reshape(n, parts, number.size).sum(axis=2, keepdims=True)
             spread += (np.square(means - middle) * number).sum(axis=2, keepdims=True)
             found.append(spread / total)
         outputs = max(len(call.outs), len(call.out_types), 1)

@@ -87,8 +87,9 @@ def kernel_of(attrs: Mapping[str, Any], weight: Shape | None, rank: int) -> Shap
 def window(attrs: Mapping[str, Any], spatial: Shape, kernel: Shape, *, ceil: bool = False) -> Window:
     """Resolve strides, dilations and padding over an input of the given spatial shape.
 
-    `ceil`: round the number of positions up (pooling's ceil_mode); a last window that would start beyond the input
-    and its padding at the beginning is dropped. Raises `InferError` on inconsistent attributes.
+    `ceil`: round the number of positions up (pooling's ceil_mode): the last window, which may be the only one, may
+    reach beyond the input and its padding; one that would start beyond the input and its padding at the beginning is
+    dropped. Raises `InferError` on inconsistent attributes.
     """
     rank = len(spatial)
     if len(kernel) != rank:
@@ -110,21 +111,23 @@ def window(attrs: Mapping[str, Any], spatial: Shape, kernel: Shape, *, ceil: boo
     else:
         pads = per_axis(attrs, "pads", 2 * rank, 0) if auto == "NOTSET" else (0,) * (2 * rank)
         before, after = pads[:rank], pads[rank:]
-        for size, first, last, taken in zip(spatial, before, after, reach):
+        least = tuple([r - s + 1 if ceil else r for r, s in zip(reach, strides)])
+        for size, first, last, taken, enough in zip(spatial, before, after, reach, least):
             # One element is enough for some windows, and none gives no position of them, as floor has it.
             if ceil or type(taken) is not int or type(first + last) is not int or first + last + 1 < taken:
-                assume(size + first + last, taken, ">=", f"the window of {taken} to fit into {size + first + last}")
+                what = f"the window of {taken}" if enough == taken else f"{enough} of the window's {taken} elements"
+                assume(size + first + last, enough, ">=", f"{what} to fit into {size + first + last}")
         positions = _ceil_positions if ceil else _floor_positions
         out = tuple(positions(*axis) for axis in zip(spatial, before, after, reach, strides))
-        _require_fit(spatial, reach, before, after)
+        _require_fit(spatial, reach, before, after, least)
     return Window(tuple(spatial), tuple(kernel), strides, dilations, tuple(before), tuple(after), out)
 
 
-def _require_fit(spatial: Shape, reach: Shape, before: Shape, after: Shape) -> None:
-    """Raise `InferError` where a window is wider than its padded input; one without elements may give none."""
-    for axis, (size, taken, first, last) in enumerate(zip(spatial, reach, before, after)):
+def _require_fit(spatial: Shape, reach: Shape, before: Shape, after: Shape, least: Shape) -> None:
+    """Raise `InferError` where a padded input has less than a window needs; one without elements may give none."""
+    for axis, (size, taken, first, last, enough) in enumerate(zip(spatial, reach, before, after, least)):
         padded = size + first + last
-        if type(padded) is int and type(taken) is int and padded < (taken if size else taken - 1):
+        if type(padded) is int and type(enough) is int and padded < (enough if size else enough - 1):
             raise InferError(
                 f"the window reaches over {taken} elements of spatial axis {axis}, whose padded size is {padded}"
             )

@@ -142,7 +142,8 @@ class _Splitter:
         return [blocks, combined, self._emit("INInferV2", inputs, {"epsilon": node.attrs["epsilon"]}, node, 1)]
 
     def _emit(self, op: str, inputs: Sequence[int], attrs: Mapping[str, Any], heir: Node, outputs: int) -> Node:
-        made = Scope(self.graph).emit(op, inputs, attrs, outputs=outputs, origin=heir.origin)
+        name = f"{heir.name or heir.op}.{op}"
+        made = Scope(self.graph).emit(op, inputs, attrs, outputs=outputs, name=name, origin=heir.origin)
         node = self.graph.producer(made[0])
         node.engine, node.stream, node.priority = heir.engine, heir.stream, heir.priority
         node.precision = self.graph.tensor(made[0]).dtype.value

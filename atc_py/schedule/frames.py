@@ -19,7 +19,7 @@ from atc_py.ir.graph import STRUCTURAL, Graph, Node
 from atc_py.ir.types import BLOCKED, Tensor, on_host
 from atc_py.ops.base import Op
 from atc_py.ops.build import lookup
-from atc_py.schedule.joins import Views, views_of
+from atc_py.schedule.joins import Views, is_late, views_of
 
 REGIONS = frozenset({"If", "Loop", "Scan"})
 """Operators whose bodies become regions of the plan."""
@@ -130,16 +130,16 @@ def _insert_copies(graph: Graph) -> None:
         copy.engine = "host" if on_host(graph.type(value)) else "aicore"
 
 
-Order = Callable[[Graph], tuple[list[Node], Views]]
-"""The nodes of one graph in a valid order, and which of them move no bytes."""
+Order = Callable[[Graph, frozenset[int]], tuple[list[Node], Views]]
+"""The nodes of one graph in a valid order, and which of them move no bytes; given the outputs of unknown size."""
 
 
 def lay_out(graph: Graph, joining: bool = True) -> Frame:
     """The root frame, in the canonical order; `joining`: joins and cuts that can do without a task have none."""
 
-    def canonical(inner: Graph) -> tuple[list[Node], Views]:
+    def canonical(inner: Graph, late: frozenset[int]) -> tuple[list[Node], Views]:
         order = inner.order()
-        return order, views_of(inner, order, is_alias, joining)
+        return order, views_of(inner, order, is_alias, joining, late)
 
     return _frame(graph, _Counter(canonical))
 
@@ -148,7 +148,7 @@ def laid_again(root: Frame, arrange: Callable[[Frame], list[Node]]) -> Frame:
     """The root frame of the same graphs, with the nodes of each in the valid order that `arrange` gives."""
     known = {id(frame.graph): frame for frame in all_frames(root)}  # frames keep their graphs
 
-    def arranged(inner: Graph) -> tuple[list[Node], Views]:
+    def arranged(inner: Graph, _: frozenset[int]) -> tuple[list[Node], Views]:
         frame = known[id(inner)]
         return arrange(frame), frame.views
 
@@ -162,8 +162,8 @@ class _Counter:
     values: int = 0
 
 
-def _frame(graph: Graph, counter: _Counter) -> Frame:
-    nodes, views = counter.order(graph)
+def _frame(graph: Graph, counter: _Counter, late: frozenset[int] = frozenset()) -> Frame:
+    nodes, views = counter.order(graph, late)
     frame = Frame(graph, counter.values, nodes, views)
     counter.values += max(graph.values, default=-1) + 1
     steps = frame.steps
@@ -173,7 +173,7 @@ def _frame(graph: Graph, counter: _Counter) -> Frame:
             continue
         start = counter.position
         counter.position += 1
-        bodies = _bodies(node, counter) if node.op in REGIONS else {}
+        bodies = _bodies(graph, node, counter, late) if node.op in REGIONS else {}
         step = steps[node.id] = Step(node, lookup(node.op, node.attrs), start, counter.position - 1, bodies)
         for body in bodies.values():
             body.end = step.end
@@ -183,10 +183,15 @@ def _frame(graph: Graph, counter: _Counter) -> Frame:
     return frame
 
 
-def _bodies(node: Node, counter: _Counter) -> dict[str, Frame]:
+def _bodies(graph: Graph, node: Node, counter: _Counter, late: frozenset[int]) -> dict[str, Frame]:
     """The frames of a region, and the position at which it ends counted."""
     names = sorted(node.subgraphs, reverse=True)  # then_branch before else_branch, as the regions have it
-    bodies = {name: _frame(node.subgraphs[name], counter) for name in names}
+    bodies = {}
+    for name in names:
+        body = node.subgraphs[name]
+        ends = zip(node.outputs, body.outputs) if node.op == "If" else ()  # a branch writes where the If's output lies
+        inner = frozenset([v for outer, v in ends if outer in late or is_late(graph, outer)])
+        bodies[name] = _frame(body, counter, inner)
     counter.position += 1
     return bodies
 

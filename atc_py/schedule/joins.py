@@ -12,7 +12,7 @@ What leaves a graph keeps its own bytes. Operators say by flags that they join o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node
@@ -43,8 +43,13 @@ class Views:
         return [v for v in (node.inputs if node.id in self.joined else node.inputs[:1]) if v != ABSENT]
 
 
-def views_of(graph: Graph, order: list[Node], is_alias: Callable[[Graph, Node], bool], joining: bool) -> Views:
-    """The nodes of a graph that move no bytes; without `joining` only its aliases."""
+def views_of(
+    graph: Graph, order: list[Node], is_alias: Callable[[Graph, Node], bool], joining: bool, late: frozenset[int]
+) -> Views:
+    """The nodes of a graph that move no bytes; without `joining` only its aliases.
+
+    `late`: outputs that lie in buffers whose size only the run time knows. One task makes such a buffer, not parts.
+    """
     views = Views()
     moving: list[Node] = []
     for node in order:
@@ -56,24 +61,27 @@ def views_of(graph: Graph, order: list[Node], is_alias: Callable[[Graph, Node], 
         elif joining and (flags.joins or flags.cuts):
             moving.append(node)
     if moving:
-        _joins_and_cuts(graph, moving, views)
+        _joins_and_cuts(graph, moving, views, late)
     views.still = views.aliases | views.joined | views.cuts.keys()
     return views
 
 
-def _joins_and_cuts(graph: Graph, moving: list[Node], views: Views) -> None:
-    leaving = _leaving(graph, views)
+def _joins_and_cuts(graph: Graph, moving: list[Node], views: Views, late: frozenset[int]) -> None:
+    leaving, made_late = _viewed(graph, views, graph.outputs), _viewed(graph, views, late)
     for node in moving:
         if not lookup(node.op, node.attrs).flags.cuts:
             continue
         deltas = _offsets(graph, node, node.outputs, node.inputs[0])
-        if deltas is not None and not leaving & set(node.outputs) and _on_device(graph, node.inputs[0]):
+        if deltas is None or leaving & set(node.outputs) or not _on_device(graph, node.inputs[0]):
+            continue
+        source = _viewed(graph, views, node.inputs[:1])
+        if not source & made_late and not any(is_late(graph, v) for v in source):
             views.cuts[node.id] = deltas
     for node in reversed(moving):  # the last join first: what it joins may be a join
         if not lookup(node.op, node.attrs).flags.joins:
             continue
         deltas = _offsets(graph, node, node.inputs, node.outputs[0])
-        if deltas is None:
+        if deltas is None or node.outputs[0] in made_late:
             continue
         made = [_made(graph, views, v, leaving) for v in node.inputs]
         found = [v for v in made if v is not None]
@@ -82,10 +90,10 @@ def _joins_and_cuts(graph: Graph, moving: list[Node], views: Views) -> None:
             views.parts.update((v, (node.outputs[0], d)) for v, d in zip(found, deltas, strict=True))
 
 
-def _leaving(graph: Graph, views: Views) -> set[int]:
-    """The values that leave the graph, and those whose bytes these are."""
+def _viewed(graph: Graph, views: Views, values: Iterable[int]) -> set[int]:
+    """The values, and those whose bytes these are."""
     found: set[int] = set()
-    for value in graph.outputs:
+    for value in values:
         while value not in found:
             found.add(value)
             node = graph.producer(value)
@@ -93,6 +101,12 @@ def _leaving(graph: Graph, views: Views) -> set[int]:
                 break
             value = node.inputs[0]
     return found
+
+
+def is_late(graph: Graph, value: int) -> bool:
+    """Whether a value may be of a size that is not known at compile time."""
+    type_ = graph.type(value)
+    return not isinstance(type_, Tensor) or type_.shape is None or any(type(d) is not int for d in type_.shape)
 
 
 def _on_device(graph: Graph, value: int) -> bool:

@@ -49,6 +49,27 @@ def test_moments_are_those_of_float64(
         np.testing.assert_allclose(got.reshape(shape[:2]), each, rtol=3e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("places", [[(0, 0)], [(0, 0), (9, 3)], [(19, 20)], [(3, 3), (12, 12)]])
+def test_a_mean_of_infinities_is_infinite(value: float, places: list[tuple[int, int]]) -> None:
+    """As a plain mean is, in whichever block they are."""
+    x = np.ones((2, 2, 20, 21), np.float32)
+    for row, column in places:
+        x[1, 0, row, column] = value
+    for groups in (0, 1):
+        found = moments(x, (8, 8), groups)[0].reshape(2, -1)
+        want = x.reshape(2, groups or 2, -1).mean(2)
+        np.testing.assert_array_equal(found, np.broadcast_to(want, (2, 2)))
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 9, 7), (2, 0, 9, 7), (0, 0, 9, 7)])
+@pytest.mark.parametrize("groups", [0, 2])
+def test_an_empty_batch_has_no_moments(shape: tuple[int, ...], groups: int) -> None:
+    """A batch whose size is known at run time may be empty."""
+    for got in moments(np.ones(shape, np.float32), (8, 8), groups):
+        assert got.shape == (*shape[:2], 1, 1)
+
+
 @pytest.mark.parametrize(("mean", "spread"), [(1e3, 1e-1), (1e4, 1.0), (-1e5, 30.0)])
 def test_a_large_mean_costs_no_digits(mean: float, spread: float) -> None:
     """Sums of squares in float32 would leave nothing of these variances."""

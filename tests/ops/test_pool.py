@@ -46,8 +46,10 @@ def poolings(draw: Any) -> tuple[str, dict[str, Any], Any, int]:
         attrs |= {"auto_pad": auto}
     pads = attrs.get("pads", [0] * (2 * rank))
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, attrs.get("dilations", [1] * rank))]
-    # A window larger than the padded input is an error here; onnxruntime rounds its size towards zero.
-    assume(all(x + b + a >= r for x, b, a, r in zip(spatial, pads[:rank], pads[rank:], reach)))
+    # A window larger than the padded input is an error here; onnxruntime rounds its size towards zero. Rounded up as
+    # ceil_mode says, there may be one position.
+    over = [s - 1 if attrs.get("ceil_mode") else 0 for s in attrs["strides"]]
+    assume(all(x + b + a + o >= r for x, b, a, r, o in zip(spatial, pads[:rank], pads[rank:], reach, over)))
     # SAME padding of a stride beyond the kernel would be negative, which onnxruntime's poolings treat differently.
     assume(not auto.startswith("SAME") or all(k >= s for k, s in zip(kernel, attrs["strides"])))
     op = draw(st.sampled_from(["MaxPool", "MaxPool", "AveragePool", "LpPool"]))
@@ -70,6 +72,25 @@ def test_against_onnxruntime(case: tuple[str, dict[str, Any], Any, int]) -> None
     names = ["N", "C", "D", "H", "W"][: x.ndim]
     symbolic = infer(op, attrs, [tuple(symbol(n) for n in names)])[0]
     assert bound(symbolic, dict(zip(names, x.shape))) == wanted[0].shape
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "pads"), [(1, 2, 2, [0, 0]), (2, 3, 2, [0, 0]), (1, 4, 3, [1, 0])]
+)
+def test_rounded_up_there_is_a_window_that_reaches_beyond(
+    op: str, size: int, kernel: int, stride: int, pads: list[int]
+) -> None:
+    """As in a network whose maps have become small: 1 = ceil((1 - 2) / 2) + 1."""
+    attrs = {"kernel_shape": [kernel], "strides": [stride], "pads": pads, "ceil_mode": 1}
+    x = RNG.standard_normal([2, 3, size]).astype(np.float32)
+    wanted = onnxruntime_run(op, attrs, [x], 1)
+    assert wanted is not None and wanted[0].shape == (2, 3, 1) == infer(op, attrs, [x.shape])[0]
+    np.testing.assert_allclose(run(op, attrs, [x], 1)[0], wanted[0], 1e-4, 1e-5)
+    symbolic = infer(op, attrs, [(2, 3, symbol("L"))])[0]
+    assert bound(symbolic, {"L": size}) == (2, 3, 1)
+    with pytest.raises(InferError, match="the window reaches over"):
+        infer(op, attrs | {"strides": [1]}, [x.shape])
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.float16, ml_dtypes.bfloat16, np.float64])

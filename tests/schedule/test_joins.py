@@ -13,7 +13,7 @@ from atc_py.compiler import compile_graph, prove
 from atc_py.emit import om_bytes
 from atc_py.graph import Builder
 from atc_py.plan.types import Plan
-from tests.making import FLOAT, model, node
+from tests.making import BOOL, FLOAT, graph, model, node
 
 from .branching import feeds_of
 
@@ -157,3 +157,56 @@ def test_an_output_does_not_take_over_the_first_part_of_a_whole() -> None:
         soft = np.exp(given) / np.exp(given).sum(-1, keepdims=True)
         np.testing.assert_allclose(y, -soft[:2], rtol=1e-5)
         np.testing.assert_allclose(z, np.exp(soft[2:]), rtol=1e-5)
+
+
+def branched(nested: bool, alike: bool) -> ModelProto:
+    """An If whose branch ends in a join, of two parts or of another If, beside one whose result is `alike` or not."""
+    made = [node("Sin", ["x"], ["a"]), node("Cos", ["x"], ["b"]), node("Concat", ["a", "b"], ["c"], axis=0)]
+    other = [node("Exp", ["x"], ["n"]), node("Concat", ["n", "n"], ["m"], axis=0)]
+    first, second = graph(made, {}, ["c"]), graph(other, {}, ["m"])
+    if nested:
+        first = graph([node("If", ["q"], ["i"], then_branch=first, else_branch=second)], {}, ["i"])
+    last = second if alike else graph([node("Tan", ["x"], ["t"])], {}, ["t"])
+    nodes = [node("If", ["p"], ["y"], then_branch=first, else_branch=last)]
+    return model(nodes, {"x": (FLOAT, [8, 4]), "p": (BOOL, []), "q": (BOOL, [])}, ["y"])
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("alike", [False, True])
+def test_parts_do_not_make_a_buffer_of_unknown_size(nested: bool, alike: bool) -> None:
+    """Branches of two shapes: the If's result is made by one task, when its size is known."""
+    proto = branched(nested, alike)
+    loaded = Session(om_bytes(compile_model(proto, Options(disabled_passes=NO_FUSION))), debug_memory=True)
+    x = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+    for p in (True, False):
+        for q in (True, False):
+            twice = np.exp(np.concatenate([x, x]))
+            want = np.concatenate([np.sin(x), np.cos(x)]) if p and (q or not nested) else twice
+            want = np.tan(x) if not p and not alike else want
+            (y,) = loaded.run(None, {"x": x, "p": np.array(p), "q": np.array(q)})
+            np.testing.assert_allclose(y, want, rtol=1e-5)
+    sin = next(t for t in loaded.plan.tasks() if t.kernel == "Sin")
+    joins = [
+        t
+        for t in loaded.plan.tasks()
+        if t.kernel == "Concat" and sin.outputs[0].value in [i and i.value for i in t.inputs]
+    ]
+    assert bool(joins) is not alike
+
+
+def test_a_buffer_of_unknown_size_is_not_cut() -> None:
+    """A result of an If whose branches have two shapes, which a Reshape says the size of."""
+    first = graph([node("Concat", ["x", "x"], ["c"], axis=0)], {}, ["c"])
+    second = graph([node("Tan", ["x"], ["t"])], {}, ["t"])
+    nodes = [
+        node("If", ["p"], ["i"], then_branch=first, else_branch=second),
+        node("Reshape", ["i", "s"], ["r"]),
+        node("Split", ["r"], ["u", "v"], axis=0, num_outputs=2),
+        node("Sin", ["u"], ["y"]),
+        node("Cos", ["v"], ["z"]),
+    ]
+    proto = model(nodes, {"x": (FLOAT, [8, 4]), "p": (BOOL, [])}, ["y", "z"], {"s": np.array([16, 4])})
+    x = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+    y, z = Session(om_bytes(compile_model(proto)), debug_memory=True).run(None, {"x": x, "p": np.array(True)})
+    np.testing.assert_allclose(y, np.sin(x), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(z, np.cos(x), rtol=1e-5, atol=1e-6)
