@@ -30,6 +30,40 @@ def test_it_is_as_it_was_afterwards() -> None:
         gc.enable()
 
 
+def test_what_has_been_made_is_not_looked_at_again() -> None:
+    gc.collect()
+    with collector.paused():
+        made = [[i] for i in range(5000)]
+    assert gc.get_count()[0] < 1000 and not any(item is made for item in gc.get_objects(0))
+    assert any(item is made for item in gc.get_objects(2)), "it counts as old"
+    with pytest.raises(ValueError), collector.paused():
+        made = [[i] for i in range(5000)]
+        raise ValueError
+    assert not any(item is made for item in gc.get_objects(2)), "after an error the collector looks"
+
+
+def test_what_somebody_keeps_from_the_collector_stays_so() -> None:
+    gc.freeze()
+    try:
+        with collector.paused():
+            pass
+        assert gc.get_freeze_count()
+    finally:
+        gc.unfreeze()
+
+
+def test_a_conversion_leaves_no_cycles() -> None:
+    om = compile_model(MODEL)
+    om_bytes(om)
+    gc.collect()
+    with collector.paused():
+        om = compile_model(MODEL)
+        om_bytes(om)
+        count = len(om.lowered.nodes)
+        del om
+    assert gc.collect() < count
+
+
 def test_a_conversion_does_not_collect_and_an_error_leaves_the_collector_on() -> None:
     collections: list[str] = []
 

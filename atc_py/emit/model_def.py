@@ -139,7 +139,8 @@ class _GraphDrawing:
 
     def __init__(self, label: str, graph: Graph, drawing: Drawing) -> None:
         self.label, self.graph, self.drawing = label, graph, drawing
-        self.names: dict[int, bytes] = {}
+        self.ends = {*graph.inputs, *graph.outputs}
+        self.names: dict[int, bytes] = {}  # of these
         self.reads: dict[int, bytes] = {ABSENT: _NOTHING}
         self.described: dict[int, bytes] = {ABSENT: _UNDESCRIBED}
         self.constants: set[int] = set()
@@ -161,10 +162,11 @@ class _GraphDrawing:
         parts += [nested(_GRAPH["output"], self.names[v]) for v in self.graph.outputs if v != ABSENT]
         return b"".join([*parts, *ops])
 
-    def named(self, value: Value, name: str) -> tuple[bytes, bytes]:
+    def named(self, value: Value, name: bytes) -> tuple[bytes, bytes]:
         """Give a value its name, "node:index"; returns the descriptor of its type, and the field of such an output."""
-        raw = name.encode()
-        self.names[value.id], self.reads[value.id] = raw, _READ + VARINTS[len(raw)] + raw
+        self.reads[value.id] = _READ + VARINTS[len(name)] + name
+        if value.id in self.ends:
+            self.names[value.id] = name
         type_ = value.type
         found = self._types.get(id(type_))
         if found is None:
@@ -182,7 +184,7 @@ class _GraphDrawing:
         assert node.const is not None
         label = self.drawing.unique(value.name or node.name or f"const_{node.id}")
         self.constants.add(value.id)
-        _, whole = self.named(value, f"{label}:0")
+        _, whole = self.named(value, label.encode() + b":0")
         ops: list[bytes] = []
         for part in draw(label, node.const, self.drawing.locate):
             made = whole
@@ -212,10 +214,10 @@ class _GraphDrawing:
         parts += [described[v] for v in inputs]
         for i, v in enumerate(node.outputs):
             value = values[v]
-            type_, _ = self.named(value, f"{name}:{i}")
+            type_, _ = self.named(value, b"%b:%d" % (raw, i))
             if value.name:
-                raw = value.name.encode()
-                type_ = _CALLED + VARINTS[len(raw)] + raw + type_
+                called = value.name.encode()
+                type_ = _CALLED + VARINTS[len(called)] + called + type_
             parts += (_MADE, VARINTS[len(type_)], type_)
         if node.op != "Fused" and node.subgraphs:
             parts.append(texts(_OP["subgraph_name"], [_subgraph_name(self.label, node, key) for key in node.subgraphs]))

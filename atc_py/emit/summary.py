@@ -59,7 +59,7 @@ def counts(graph: Graph) -> tuple[int, int]:
 def sum_bytes(graph: Graph, env: Mapping[str, int]) -> int:
     """Bytes of one buffer a tensor, under `env`; tensors whose size is known only at run time count nothing."""
     total = 0
-    sizes: dict[Type, int] = {}
+    sizes: dict[int, int] = {}  # by the types' identity: they are the graph's
     stack = [graph]
     while stack:
         current = stack.pop()
@@ -68,9 +68,9 @@ def sum_bytes(graph: Graph, env: Mapping[str, int]) -> int:
                 continue
             for v in node.outputs:
                 type_ = current.values[v].type
-                size = sizes.get(type_)
+                size = sizes.get(id(type_))
                 if size is None:
-                    size = sizes[type_] = _nbytes(type_, env)
+                    size = sizes[id(type_)] = _nbytes(type_, env)
                 total += size
             if node.subgraphs and node.op != "Fused":
                 stack.extend(node.subgraphs.values())

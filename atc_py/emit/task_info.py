@@ -211,12 +211,12 @@ class _Writer:
             nbytes = self.plan.buffers[target.buffer].nbytes
             count = UNBOUND if isinstance(nbytes, Dim) else nbytes
             parts = [
-                _u64(_COPY["dst"], self.address(target)),
+                _u64(_COPY["dst"], self.place(target)[1]),
                 _u64(_COPY["dst_max"], count),
-                _u64(_COPY["src"], self.address(source)),
+                _u64(_COPY["src"], self.place(source)[1]),
                 _u64(_COPY["count"], count),
                 _u32(_COPY["op_index"], NO_TASK),
-                text(_COPY["args_format"], f"{self.space(source)},{self.space(target)}"),
+                text(_COPY["args_format"], f"{self.place(source)[0]},{self.place(target)[0]}"),
             ]
             self.add(TaskType.MEMCPY_ASYNC, 0, nested(_ENTRY["memcpy_async"], b"".join(parts)))
 
@@ -225,44 +225,39 @@ class _Writer:
         operands = [*task.inputs, *task.outputs]
         if task.workspace is not None:
             operands.append(task.workspace)
-        context, name = _u32(_CONTEXT["op_index"], task.id) + self.arguments(operands), task.name.encode()
+        places = [*map(self.place, operands)]
+        spaces, name = tuple([space for space, _ in places]), task.name.encode()
+        context = _u32(_CONTEXT["op_index"], task.id) + self.arguments(spaces)
         parts = (
             _CONTEXT_OF,
             VARINTS[len(context)],
             context,
             _STUB + VARINTS[len(name)] + name if name else b"",
             _before_args(len(operands)),
-            struct.pack(f"<{len(operands)}Q", *map(self.address, operands)),
+            struct.pack(f"<{len(operands)}Q", *[address for _, address in places]),
             _named(task.kernel),
         )
         return b"".join(parts)
 
-    def arguments(self, operands: Sequence[Operand | None]) -> bytes:
+    def arguments(self, spaces: tuple[str, ...]) -> bytes:
         """How many operands there are and in which spaces; many tasks say the same."""
-        spaces = tuple(map(self.space, operands))
         found = self.formats.get(spaces)
         if found is None:
             found = number(_CONTEXT["args_count"], len(spaces)) + text(_CONTEXT["args_format"], ",".join(spaces))
             self.formats[spaces] = found
         return found
 
-    def address(self, operand: Operand | None) -> int:
-        """An operand's address in its space."""
+    def place(self, operand: Operand | None) -> tuple[str, int]:
+        """The space that an operand lies in, and its address there."""
         if operand is None:
-            return UNBOUND
-        base = self.plan.buffers[operand.buffer].offset
-        return UNBOUND if base is None or isinstance(operand.delta, Dim) else base + operand.delta
-
-    def space(self, operand: Operand | None) -> str:
-        """The space that an operand lies in."""
-        if operand is None:
-            return "none"
+            return "none", UNBOUND
         buffer = self.plan.buffers[operand.buffer]
-        space = buffer.space
+        space, base, delta = buffer.space, buffer.offset, operand.delta
+        address = UNBOUND if base is None or isinstance(delta, Dim) else base + delta
         if space is _WEIGHTS or space is _ARENA:
-            return _IN_WEIGHTS if space is _WEIGHTS else _IN_ARENA
+            return _IN_WEIGHTS if space is _WEIGHTS else _IN_ARENA, address
         port = buffer.index if space in (Space.INPUT, Space.OUTPUT) else ""
-        return f"{space._value_}{port}"
+        return f"{space._value_}{port}", address
 
 
 def _numbers(message: Mapping[str, int], values: Mapping[str, int]) -> bytes:

@@ -193,7 +193,7 @@ class Importer:
         """A declared operator: its attributes read, brought to the newest form, typed and added."""
         op, node = site.meaning.declared, site.node
         assert op is not None
-        strange = next((n for n in node.bodies if n not in op.bodies), None)
+        strange = next((n for n in node.bodies if n not in op.bodies), None) if node.bodies else None
         if strange is not None:
             raise InferError(f"attribute '{strange}' is a graph, which {site.meaning.name} does not take")
         attrs = self._attributes(site)

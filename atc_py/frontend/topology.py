@@ -220,6 +220,8 @@ def _cycle(needs: Sequence[set[int]], waiting: Sequence[int]) -> list[int]:
 
 def undefined(graph: GraphInfo, problems: Problems) -> None:
     """Report the names that a graph without outer scope reads but nobody defines."""
+    if not graph.free:
+        return
     from difflib import get_close_matches
 
     defined = [*graph.inputs, *graph.initializers, *(o for n in graph.nodes for o in n.outputs if o)]

@@ -37,6 +37,8 @@ def _clone(graph: Graph, copy: Graph) -> Graph:
     copy.doc = dict(graph.doc)
     copy._next_node, copy._next_value = graph._next_node, graph._next_value
     copy._net_output = graph._net_output
+    if graph._ordered_at == graph._changes:
+        copy._order, copy._ordered_at = [copy.nodes[n.id] for n in graph._order], copy._changes
     return copy
 
 

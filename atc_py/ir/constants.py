@@ -35,68 +35,76 @@ SAMPLES, SAMPLE = 16, 16
 
 
 class Content:
-    """A blob as a key of a dict: equal for equal dtype, shape and bytes.
+    """The content of a large blob as a key of a dict: equal for equal dtype, shape and bytes.
 
     Gigabytes are looked at in a few places only, unless another blob has the same dtype, shape and bytes there.
     """
 
-    __slots__ = ("_hash", "_whole", "blob")
+    __slots__ = ("_digest", "_hash", "_told")
 
-    def __init__(self, blob: Blob) -> None:
-        self.blob = blob
-        data, last = blob.data, blob.data.nbytes - SAMPLE
-        starts = [last * i // (SAMPLES - 1) for i in range(SAMPLES)] if data.nbytes > SAMPLES * SAMPLE else []
-        pieces = b"".join([data[at : at + SAMPLE] for at in starts]) if starts else bytes(data)
-        self._whole = None if starts else pieces
-        self._hash = hash((blob.dtype.value, blob.shape, data.nbytes, pieces))
+    def __init__(self, dtype: DType, shape: tuple[int, ...], data: memoryview) -> None:
+        last = data.nbytes - SAMPLE
+        samples = b"".join([data[at : at + SAMPLE] for at in [last * i // (SAMPLES - 1) for i in range(SAMPLES)]])
+        self._told = (dtype, shape, data)
+        self._hash = hash((dtype, shape, data.nbytes, samples))
+        self._digest = b""
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 over dtype, shape and bytes."""
+        if not self._digest:
+            self._digest = _sha256(*self._told)
+        return self._digest
 
     def __hash__(self) -> int:
         """Of dtype, shape and samples of the bytes."""
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        """Whether the contents are equal: by their digests, where they are large and samples do not tell them apart."""
+        """Whether the contents are equal: by their digests, where samples do not tell them apart."""
         if not isinstance(other, Content):
             return NotImplemented
-        a, b = self.blob, other.blob
-        if a is b:
-            return True
-        if self._hash != other._hash or (a.dtype, a.shape, a.nbytes) != (b.dtype, b.shape, b.nbytes):
-            return False
-        return a.digest == b.digest if self._whole is None else self._whole == other._whole
+        return self is other or (self._hash == other._hash and self.digest == other.digest)
 
 
-@dataclass(frozen=True, eq=False, init=False)
+def _sha256(dtype: DType, shape: tuple[int, ...], data: memoryview) -> bytes:
+    h = hashlib.sha256(f"{dtype.value}{list(shape)}".encode())
+    h.update(data)
+    return h.digest()
+
+
+@dataclass(eq=False, slots=True)  # not frozen: models have many, and nobody changes one
 class Blob:
     """A constant whose bytes are `data`: little-endian, C order, packed below eight bits; strings as `pack_strings`."""
 
     dtype: DType
     shape: tuple[int, ...]
     data: memoryview = field(repr=False)
+    _key: Hashable = field(default=None, init=False, repr=False)
+    _number: tuple[float | int | bool | None, ...] = field(default=(), init=False, repr=False)
 
-    def __init__(self, dtype: DType, shape: tuple[int, ...], data: memoryview) -> None:
-        # What a frozen dataclass does instead, one field after the other, takes twice as long; models have many blobs.
-        self.__dict__.update(dtype=dtype, shape=shape, data=data)
-
-    @cached_property
+    @property
     def digest(self) -> bytes:
         """SHA-256 over dtype, shape and bytes: equal constants have equal digests."""
-        h = hashlib.sha256(f"{self.dtype.value}{list(self.shape)}".encode())
-        h.update(self.data)
-        return h.digest()
+        key = self.key
+        return key.digest if isinstance(key, Content) else _sha256(self.dtype, self.shape, self.data)
 
-    @cached_property
+    @property
     def key(self) -> Hashable:
         """Equal for equal constants, and cheaper than the digest where nothing is equal."""
-        return Content(self)
+        if self._key is None:
+            dtype, shape, data = self.dtype, self.shape, self.data
+            small = data.nbytes <= SAMPLES * SAMPLE
+            self._key = (dtype, shape, bytes(data)) if small else Content(dtype, shape, data)
+        return self._key
 
-    @cached_property
+    @property
     def number(self) -> float | int | bool | None:
         """The one element of a constant that has no other, None where there are more, or it is text."""
-        if self.dtype is DType.STRING or prod(self.shape) != 1:
-            return None
-        item: float | int | bool = blob_array(self).reshape(-1)[0].item()
-        return item
+        if not self._number:
+            one = self.dtype is not DType.STRING and prod(self.shape) == 1
+            self._number = (blob_array(self).reshape(-1)[0].item() if one else None,)
+        return self._number[0]
 
     @property
     def nbytes(self) -> int:

@@ -446,15 +446,20 @@ class Graph:
                 values[value.id] = value
         inputs = [new_ids[v] for v in self.inputs]
         end = None if self._net_output is None else self.nodes[self._net_output]
+        forward = True
         for number, node in enumerate(order):
             node.id = number
             read = node.inputs
             for i, old in enumerate(read):
                 read[i] = new = new_ids[old]
                 if new != ABSENT:
-                    values[new].uses[(number, i)] = None
+                    value = values[new]
+                    value.uses[(number, i)] = None
+                    forward &= value.producer < number
         self.inputs, self.values = inputs, values
         self.nodes = dict(enumerate(order))
         self._net_output = None if end is None else end.id
         self._next_node, self._next_value = len(order), len(values)
         self._changes += 1
+        if forward:
+            self._order, self._ordered_at = list(order), self._changes

@@ -140,7 +140,7 @@ def _layout(graph: Graph) -> list[tuple[Graph, list[Node]]]:
         inner = stack.pop()
         order = structural_order(inner)
         result.append((inner, order))
-        bodies = [node.subgraphs[name] for node in order for name in sorted(node.subgraphs)]
+        bodies = [node.subgraphs[name] for node in order if node.subgraphs for name in sorted(node.subgraphs)]
         stack += reversed(bodies)
     return result
 

@@ -149,19 +149,22 @@ class GraphPrinter:
                 body.append(f"{indent}  {self.line(inner, node)}")
                 if node.subgraphs:
                     body += [(g, inner, f"{indent}    ", f"{name_text(name)}: ") for name, g in node.subgraphs.items()]
-            todo.append(f"{indent}}}")
+            body.append(f"{indent}}}")
             todo += reversed(body)
         return "\n".join(lines) + "\n"
 
     def line(self, graph: Graph, node: Node) -> str:
         """The line of a node."""
-        quoted, values, name = self.quoted, [graph.values[v] for v in node.outputs], ""
-        made = ""
-        if values:
-            name, made = values[0].name, f"{', '.join(map(self.value, values))} = "
-        items = ", ".join(["_" if v == ABSENT else f"%{v}" for v in node.inputs])
+        quoted, name, made, first = self.quoted, "", "", None
+        for v in node.outputs:
+            value = graph.values[v]
+            if first is None:
+                first, name, made = value.type, value.name, self.value(value)
+            else:
+                made = f"{made}, {self.value(value)}"
+        made = f"{made} = " if made else ""
+        items = ", ".join(["_" if v == ABSENT else f"%{v}" for v in node.inputs]) if node.inputs else ""
         if node.const is not None:
-            first = values[0].type if values else None
             text = const_text(node.const, self.blobs, first if isinstance(first, Tensor) else None)
             items = f"{items}, {text}" if items else text
         line = f"#{node.id} {made}{self.operators[node.op]}({items})"

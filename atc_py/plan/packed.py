@@ -22,6 +22,7 @@ import numpy as np
 
 from atc_py.errors import AtcError, error
 from atc_py.ir.dims import Dim, Size
+from atc_py.ir.graph import Graph
 from atc_py.ir.text import BlobTable, GraphPrinter, print_attrs, print_const
 from atc_py.ir.types import Map, Optional, Tensor, Type
 from atc_py.ir.types import Sequence as SequenceType
@@ -212,26 +213,27 @@ class _Encoder:
     def task(self, t: Task) -> None:
         """Add a task."""
         rows, strings = self.rows, self.strings
-        inputs, outputs = [self.operand(o) for o in t.inputs], [self.operand(o) for o in t.outputs]
+        inputs, outputs = [*map(self.operand, t.inputs)], [*map(self.operand, t.outputs)]
         rows["inputs"] += inputs
         rows["outputs"] += outputs
-        rows["host_values"] += t.host_values.items()
-        rows["waits"] += t.waits
-        rows["records"] += t.records
+        if t.host_values:
+            rows["host_values"] += t.host_values.items()
+        if t.waits or t.records:
+            rows["waits"] += t.waits
+            rows["records"] += t.records
         rows["origins"] += [strings[s] for s in t.origin]
-        rows["binds"] += [(strings[s], output, axis) for s, output, axis in t.binds]
+        if t.binds:
+            rows["binds"] += [(strings[s], output, axis) for s, output, axis in t.binds]
         words = (strings[t.kernel], strings[t.name], strings[t.engine], strings[print_attrs(t.attrs, self.blobs)])
-        own = (self._body(t), self.operand(t.workspace))
+        own = (-1 if t.body is None else self._body(t.body), -1 if t.workspace is None else self.operand(t.workspace))
         ordered = (len(t.host_values), len(t.waits), len(t.records), len(t.origin), len(t.binds))
         row = (t.id, t.cost, t.priority, t.stream, *words, *own, len(inputs), len(outputs), *ordered)
         rows["tasks"].append(row)
 
-    def _body(self, t: Task) -> int:
-        if t.body is None:
-            return -1
-        number = self._bodies.get(id(t.body))
+    def _body(self, body: Graph) -> int:
+        number = self._bodies.get(id(body))
         if number is None:
-            number = self._bodies[id(t.body)] = self.strings[self.printer.text(t.body)]
+            number = self._bodies[id(body)] = self.strings[self.printer.text(body)]
         return number
 
     def _regions(self, regions: Sequence[Region]) -> None:

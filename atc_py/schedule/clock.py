@@ -11,7 +11,7 @@ that what of its weights and inputs stays in L2 is there at the start.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 from math import ceil
@@ -63,13 +63,17 @@ class Lane:
 
 @dataclass(frozen=True)
 class Prices:
-    """What each job of a program costs, executed once; and, when it is asked for, what it occupies."""
+    """What each job of a program costs, executed once; and, when it is asked for, what it occupies.
+
+    `regions` are the cycles of each region by its first task, where the clock has run on several streams.
+    """
 
     program: Program
     target: Target
     traffic: list[Traffic]
     loads: list[Load]
     breakdowns: list[Breakdown]
+    regions: Mapping[int, float] = field(default_factory=dict)
 
     @cached_property
     def demands(self) -> list[Demand]:
@@ -116,22 +120,30 @@ def run_lanes(program: Program, prices: Prices, target: Target, lanes: Mapping[i
     return Timeline(tuple(timed), now, target)
 
 
-def region_cycles(program: Program, prices: Prices, target: Target, lanes: Mapping[int, Lane]) -> dict[int, float]:
-    """Cycles of each region of a model on several streams, run once: from its first task's beginning to its end."""
-    begun: dict[int, float] = {}
+def lane_cycles(
+    program: Program, prices: Prices, target: Target, lanes: Mapping[int, Lane]
+) -> tuple[float, dict[int, float]]:
+    """Cycles of a model on several streams: the whole, launch included, and each region by its first task, run once."""
+    now = cycles_of(target.rates.model_us, target)
+    first: dict[int, tuple[int, float]] = {}
     cycles: dict[int, float] = {}
     for part in _parts(program, prices, target, lanes):
-        begin = begun.setdefault(part.region, part.now + part.spans[0].start)
+        task, begin = first.setdefault(part.region, (part.first, part.now + part.spans[0].start))
         end = part.now + max([span.end for span in part.spans])
-        cycles[part.region] = max(cycles.get(part.region, 0.0), end - begin)
-    return cycles
+        cycles[task] = max(cycles.get(task, 0.0), end - begin)
+        now = part.then
+    return now, cycles
 
 
 @dataclass(slots=True)
 class _Part:
-    """Jobs of one region that run equally often: from cycle `now` on, what follows from `then` on."""
+    """Jobs of one region that run equally often: from cycle `now` on, what follows from `then` on.
+
+    `first` is the task of the first one.
+    """
 
     region: int
+    first: int
     jobs: Sequence[Job]
     costs: Sequence[Breakdown]
     streams: list[int]
@@ -152,7 +164,7 @@ def _parts(program: Program, prices: Prices, target: Target, lanes: Mapping[int,
         spans = simulate(demands, streams, _waits(jobs, tasks, streams, lanes), event_cycles(target))
         joining = 0.0 if alone else joining_cycles(streams, target)
         then = now + (max([span.end for span in spans]) + joining) * times
-        yield _Part(region, jobs, costs, streams, spans, now, then)
+        yield _Part(region, tasks[0], jobs, costs, streams, spans, now, then)
         now = then
 
 
@@ -208,11 +220,14 @@ def job_loads(program: Program, target: Target) -> list[Load]:
 
 def job_traffic(program: Program, target: Target) -> list[Traffic]:
     """The bytes of each job, those of DDR when the model is at rest."""
-    cache = Cache(target.l2)
-    drops = program.last_touches()
-    _ddr(program, drops, cache)
+    if program.stays_in(target.l2):  # what is there stays there, and nothing has to be pushed out
+        moved = [0.0] * len(program.jobs)
+    else:
+        cache, drops = Cache(target.l2), program.last_touches()
+        _ddr(program, drops, cache)
+        moved = _ddr(program, drops, cache)
     traffic: list[Traffic] = []
-    for job, ddr in zip(program.jobs, _ddr(program, drops, cache), strict=True):
+    for job, ddr in zip(program.jobs, moved, strict=True):
         read = written = 0
         for touch in job.reads:
             read += touch.nbytes
@@ -272,5 +287,5 @@ def _elsewhere(job: Job, target: Target) -> Breakdown:
 
 __all__ = [
     "Lane", "Prices", "Span", "Timed", "Timeline", "job_cycles", "job_loads", "job_owners", "job_prices",
-    "region_cycles", "run_clock", "run_lanes", "serial_cycles", "utilisation",
+    "lane_cycles", "run_clock", "run_lanes", "serial_cycles", "utilisation",
 ]  # fmt: skip

@@ -23,7 +23,7 @@ from atc_py.schedule.clock import (
     Timeline,
     job_owners,
     job_prices,
-    region_cycles,
+    lane_cycles,
     run_clock,
     serial_cycles,
 )
@@ -117,17 +117,17 @@ def plan_handing(plan: Plan, target: Target, prices: Prices | None = None) -> Ha
 
     `prices` are those of its jobs, where they are known already.
     """
-    cycles: dict[int, float] = {}
+    cycles: Mapping[int, float] = {}
     if plan.streams > 1:
         if prices is None:
             prices = job_prices(_plan_program(plan, target, None), target)
-        cycles = region_cycles(prices.program, prices, target, plan_lanes(plan))
-    numbers = {id(region): number for number, region in enumerate(walk(plan.regions))}
+        cycles = prices.regions or lane_cycles(prices.program, prices, target, plan_lanes(plan))[1]
+    several = sum(1 for _ in walk(plan.regions)) > 1
 
     def static_cycles(region: Static) -> float:
-        found = cycles.get(numbers[id(region)])
+        found = cycles.get(region.tasks[0].id) if region.tasks else None
         if found is None:
             return float(sum(t.cost for t in region.tasks))
-        return found + (joining_cycles([t.stream for t in region.tasks], target) if len(numbers) > 1 else 0.0)
+        return found + (joining_cycles([t.stream for t in region.tasks], target) if several else 0.0)
 
     return handing(plan, target, sizes_of(plan.symbols, plan.hint), static_cycles)

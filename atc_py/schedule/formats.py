@@ -28,7 +28,8 @@ from atc_py.target.cost import Work
 
 def with_formats(program: Program, target: Target) -> Program:
     """The program with the formats that the target prefers, and the conversions that they need."""
-    given = any(t.form.stored and not t.form.constant for job in program.jobs for t in job.reads + job.writes)
+    forms = {t.form for job in program.jobs for t in (*job.reads, *job.writes)}
+    given = any(form.stored and not form.constant for form in forms)
     blocks = target.prefers is Format.NC1HWC0 and not given
     return _Formats(program.jobs, blocks).run(program.outputs)
 
@@ -50,7 +51,7 @@ class _Formats:
         leaves = {t.key for t in outputs}
         for job in self.jobs:
             some = blocked if blocked and _takes(job) else frozenset()
-            reads = tuple([self._read(job, t, t.key in some) for t in job.reads])
+            reads = tuple([t if t.form.fixed else self._read(job, t, t.key in some) for t in job.reads])
             writes = tuple([self._written(t, t.key in some) for t in job.writes])
             if job.kernel == TRANS_DATA:
                 writes = tuple([self._leaving(t) if t.key in leaves else t for t in writes])
@@ -62,13 +63,16 @@ class _Formats:
     def _blocked(self) -> frozenset[Hashable]:
         """The feature maps that lie in blocks of channels: those that an operator needs so, and what goes with them."""
         seeds: list[Hashable] = []
+        if not any(job.layout is not None and job.layout.needs for job in self.jobs):
+            return frozenset()
         for job in self.jobs:
             if not _takes(job):
                 continue
-            images = [t.key for t in job.reads + job.writes if t.form.image]
+            images = [t.key for t in (*job.reads, *job.writes) if t.form.image]
             if images:
                 first = self._find(images[0])
-                for key in images:
+                self.parent[first] = first
+                for key in images[1:]:
                     self.parent[self._find(key)] = first
                 if job.layout is not None and job.layout.needs:
                     seeds.append(first)
@@ -108,8 +112,6 @@ class _Formats:
     def _read(self, job: Job, touch: Touch, blocked: bool) -> Touch:
         """An operand in the form in which its job takes it; converted before if it is in the other one."""
         key, form = touch.key, touch.form
-        if form.constant or form.stored:
-            return touch
         if job.kernel == TRANS_DATA and key not in self.written:
             return Touch(key, _given(touch), form, touch.partial)
         blocked = blocked and form.image

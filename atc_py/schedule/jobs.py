@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -32,12 +33,14 @@ HALF = {DType.FLOAT32: DType.FLOAT16}
 """Element types that count as others under `--precision-mode fp16`."""
 
 
-@dataclass(slots=True)  # not frozen, like what follows: many are made, and nobody changes one
+@dataclass(slots=True, eq=False)  # not frozen, like what follows: many are made, and nobody changes one
 class Form:
     """How a buffer looks to the clock when it is seen as a tensor of one type: many buffers have few forms.
 
-    `constant`: weights. `stored`: it has a storage format. `narrowed`: its dtype counts as one of half the width.
-    `image`: a feature map that may lie in blocks of channels.
+    Equal ones are one object (`Maker.form`).
+
+    `constant`: weights. `stored`: it has a storage format; `fixed`: either, it is read as it lies. `narrowed`: its
+    dtype counts as one of half the width. `image`: a feature map that may lie in blocks of channels.
     """
 
     type: Type
@@ -47,6 +50,10 @@ class Form:
     stored: bool = False
     narrowed: bool = False
     image: bool = False
+    fixed: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.fixed = self.constant or self.stored
 
 
 @dataclass(slots=True)
@@ -109,6 +116,38 @@ class Program:
             if key in made and key not in stay:
                 drops[i].append(key)
         return drops
+
+    def stays_in(self, capacity: int) -> bool:
+        """Whether a cache of so many bytes holds at all times what is needed, and a job finds what it reads as it was.
+
+        There has to be room for one buffer that is written anew beside what it was. False too where a buffer is read
+        before it is written, or is seen in more than one size: then one has to look.
+        """
+        sizes: dict[Hashable, int] = {}
+        made: dict[Hashable, int] = {}
+        last: dict[Hashable, int] = {}
+        for i, job in enumerate(self.jobs):
+            for touch in job.reads:
+                key = touch.key
+                if sizes.setdefault(key, touch.nbytes) != touch.nbytes:
+                    return False
+                last[key] = i
+            for touch in job.writes:
+                key = touch.key
+                if key not in sizes:
+                    made[key], sizes[key] = i, touch.nbytes
+                elif key not in made or sizes[key] != touch.nbytes:
+                    return False
+                last[key] = i
+        stay, kept = {t.key for t in self.outputs}, sum(sizes.values())
+        change = [0] * (len(self.jobs) + 1)
+        for key, i in made.items():
+            if key not in stay:  # it is dropped when it has been read
+                nbytes = sizes[key]
+                kept -= nbytes
+                change[i] += nbytes
+                change[last[key] + 1] -= nbytes
+        return kept + max(accumulate(change)) + max(sizes.values(), default=0) <= capacity
 
 
 @dataclass(frozen=True)
@@ -226,7 +265,6 @@ class Maker:
         self._forms: dict[tuple[Type, bool], Form] = {}
         self._seen: tuple[dict[int, Form], dict[int, Form]] = ({}, {})
         self._alive: list[Type] = []
-        self._touches: dict[tuple[Hashable, int], Touch] = {}
         self._needs: dict[Hashable, Needs] = {}
 
     def form(self, type_: Type, constant: bool = False) -> Form:
@@ -239,14 +277,6 @@ class Maker:
             if found is None:
                 found = self._forms[type_, constant] = self._measured(type_, constant)
             seen[id(type_)] = found
-        return found
-
-    def touch(self, key: Hashable, form: Form) -> Touch:
-        """The whole of a buffer in one form."""
-        at = (key, id(form))
-        found = self._touches.get(at)
-        if found is None:
-            found = self._touches[at] = Touch(key, form.nbytes, form)
         return found
 
     def _measured(self, type_: Type, constant: bool) -> Form:
@@ -263,8 +293,7 @@ class Maker:
         """What a call needs whose left operand has `left` bytes; `left`, attributes and types say it, or values too."""
         if call.bodies:
             return self._needed(call, left)
-        forms = (tuple(map(id, call.inputs)), tuple(map(id, call.outputs)))
-        key: Hashable = (call.op.name, tuple(call.attrs.items()), *forms, left)
+        key: Hashable = (call.op.name, tuple(call.attrs.items()), call.inputs, call.outputs, left)
         try:
             found = self._needs.get(key)
         except TypeError:  # an attribute that is no key
@@ -296,16 +325,22 @@ class Maker:
         writes: tuple[Touch, ...],
         times: int,
     ) -> Job:
-        """A job; `inputs` are (input position, buffer) of what the device reads."""
-        left = sum([t.nbytes for i, t in inputs if not i])
+        """A job; `inputs` are (input position, buffer) of what the device reads, by position."""
+        left = 0
+        for i, touch in inputs:
+            if i:
+                break
+            left += touch.nbytes
         n = self.needs(call, left)
         some = n.work.reads
         reads: dict[Hashable, Touch] = {}
         for i, touch in inputs:
-            if some and i in some:
+            if touch.key in reads:
+                continue
+            if i in some:
                 nbytes = min(touch.nbytes, some[i] * n.dtype.itemsize)
                 touch = Touch(touch.key, nbytes, touch.form, partial=True)
-            reads.setdefault(touch.key, touch)
+            reads[touch.key] = touch
         return Job(place, name, n.kernel, engine, n.work, n.dtype, tuple(reads.values()), writes, times, n.layout)
 
 
@@ -338,14 +373,16 @@ class _GraphJobs:
             if node.op in STRUCTURAL:
                 if node.const is not None:
                     self.constants[node.outputs[0]] = node.const
-            elif is_alias(graph, node):
+                continue
+            op = lookup(node.op, node.attrs)
+            if op.flags.alias and is_alias(graph, node):
                 source = node.inputs[0]
                 self.views[node.outputs[0]] = self.views.get(source, source)
             elif node.op in REGIONS:
                 name, count = body_of(graph, node, maker.sizes)
                 yield from _GraphJobs(node.subgraphs[name], maker, (*self.path, node.id)).run(times * count)
             else:
-                yield self.job(node, times)
+                yield self.job(node, op, times)
 
     def read(self, value: int) -> Touch:
         """The bytes of a value, in the form in which it is seen; what makes it has been met before."""
@@ -357,10 +394,10 @@ class _GraphJobs:
             found = self.touches[value] = Touch(key, form.nbytes, form)
         return found
 
-    def job(self, node: Node, times: int) -> Job:
+    def job(self, node: Node, op: Op, times: int) -> Job:
         """The job of a node."""
-        op, constants, touches = lookup(node.op, node.attrs), self.constants, self.touches
-        seen = [None if v == ABSENT else touches.get(v) or self.read(v) for v in node.inputs]
+        constants, touches = self.constants, self.touches
+        seen = [touches[v] if v in touches else None if v == ABSENT else self.read(v) for v in node.inputs]
         writes = tuple([self.read(v) for v in node.outputs])
         call = Call(
             op,

@@ -59,7 +59,8 @@ class Names:
         """The buffers in which a value seen as a type has its bytes."""
         root = self.root.get(value, value)
         if root not in self.parts:
-            return [maker.touch(root, maker.form(type_, constant))]
+            form = maker.form(type_, constant)
+            return [Touch(root, form.nbytes, form)]
         found: list[Touch] = []
         stack = [root]
         while stack:
@@ -67,7 +68,8 @@ class Names:
             if at in self.parts:
                 stack += [k.value for k in self.parts[at]]
             else:
-                found.append(maker.touch(at, maker.form(self.written[at])))
+                form = maker.form(self.written[at])
+                found.append(Touch(at, form.nbytes, form))
         return found
 
 
@@ -91,8 +93,9 @@ class _FrameJobs:
                 yield from self.jobs(max(step.bodies.values(), key=lambda body: len(body.steps)), times)
 
     def _job(self, frame: Frame, step: Step, times: int) -> Job:
-        node, op, maker = step.node, lookup(step.node.op, step.node.attrs), self.maker
+        node, op, maker, base = step.node, step.op, self.maker, frame.base
         types, constants = self.places.types, self.places.constants
+        root, parts = self.names.root, self.names.parts
         forms: list[Form | None] = []
         values: list[Constant | None] = []
         inputs: list[tuple[int, Touch]] = []
@@ -101,19 +104,22 @@ class _FrameJobs:
                 forms.append(None)
                 values.append(None)
                 continue
-            vid = frame.vid(value)
-            type_, constant = types[vid], constants.get(vid)
-            forms.append(maker.form(type_))
+            vid = base + value
+            form, constant, at = maker.form(types[vid]), constants.get(vid), root.get(vid, vid)
+            forms.append(form)
             if constant is not None and (i in op.host_inputs or read_by_host(constant)):
                 values.append(constant)
                 continue
             values.append(None)
-            inputs += [(i, t) for t in self.names.touches(maker, vid, type_, constant is not None)]
-        made = [frame.vid(v) for v in node.outputs]
+            if at in parts:
+                inputs += [(i, t) for t in self.names.touches(maker, vid, types[vid], constant is not None)]
+            else:
+                form = form if constant is None else maker.form(types[vid], True)
+                inputs.append((i, Touch(at, form.nbytes, form)))
+        made = [base + v for v in node.outputs]
         outs = tuple([maker.form(types[vid]) for vid in made])
         call = Call(op, node.attrs, tuple(forms), outs, values, node.subgraphs)
-        root = self.names.root
-        writes = tuple([maker.touch(root.get(v, v), form) for v, form in zip(made, outs, strict=True)])
+        writes = tuple([Touch(root.get(v, v), form.nbytes, form) for v, form in zip(made, outs, strict=True)])
         name = node.name or node.op
         return maker.job(step.start, name, node.engine or op.engine._value_, call, inputs, writes, times)
 
@@ -183,7 +189,7 @@ class _PlanJobs:
         call = Call(lookup(task.kernel, task.attrs), task.attrs, tuple(forms), outs, values, bodies)
         inputs = [(i, t) for i, o in enumerate(task.inputs) if o is not None for t in self._read(o)]
         written = zip(task.outputs, outs, strict=True)
-        writes = tuple([maker.touch(root.get(o.value, o.value), form) for o, form in written])
+        writes = tuple([Touch(root.get(o.value, o.value), form.nbytes, form) for o, form in written])
         return maker.job(task.id, task.name, task.engine, call, inputs, writes, times)
 
     def _read(self, operand: Operand) -> list[Touch]:

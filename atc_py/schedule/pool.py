@@ -135,6 +135,8 @@ def is_mapped(constant: Constant) -> bool:
 
 def constant_nbytes(constant: Constant) -> int:
     """Bytes of a constant in the weights space: a Splat needs one element, sub-byte types one byte an element."""
+    if is_mapped(constant):
+        return constant.nbytes
     if isinstance(constant, Splat):
         return constant.dtype.itemsize
     shape = constant.shape if isinstance(constant, Blob) else [evaluate(d, {}) for d in constant.shape]

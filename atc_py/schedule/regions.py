@@ -16,6 +16,8 @@ from atc_py.schedule.pool import Pool
 from atc_py.schedule.segments import fresh_symbols
 from atc_py.schedule.streams import Streams
 
+_READ, _WRITE = Access.READ, Access.WRITE
+
 
 class _Numbers:
     """Task numbers, in order over all regions, and what is known of tasks by the positions of their steps."""
@@ -63,8 +65,8 @@ def _regions(pool: Pool, frame: Frame, numbers: _Numbers) -> tuple[Region, ...]:
 
 
 def _task(pool: Pool, frame: Frame, step: Step, numbers: _Numbers) -> Task:
-    node, base, number, streams = step.node, frame.base, numbers.take(), numbers.streams
-    constants, host_inputs = pool.places.constants, step.op.host_inputs
+    node, base, number, streams, start = step.node, frame.base, numbers.take(), numbers.streams, step.start
+    constants, host_inputs, operand = pool.places.constants, step.op.host_inputs, pool.operand
     inputs: list[Operand | None] = []
     host_values: dict[int, int] = {}
     for i, value in enumerate(node.inputs):
@@ -76,9 +78,9 @@ def _task(pool: Pool, frame: Frame, step: Step, numbers: _Numbers) -> Task:
             host_values[i] = pool.constant(constant)
             inputs.append(None)
         else:
-            inputs.append(pool.operand(base + value, Access.READ))
-    outputs = tuple([pool.operand(base + v, Access.WRITE) for v in node.outputs])
-    lane = streams.lanes.get(step.start)
+            inputs.append(operand(base + value, _READ))
+    outputs = tuple([operand(base + v, _WRITE) for v in node.outputs])
+    lane = streams.lanes.get(start)
     return Task(
         number,
         node.op,
@@ -90,11 +92,11 @@ def _task(pool: Pool, frame: Frame, step: Step, numbers: _Numbers) -> Task:
         None,
         host_values,
         lane.stream if lane else 0,
-        streams.waits.get(step.start, ()),
-        streams.records.get(step.start, ()),
+        streams.waits.get(start, ()),
+        streams.records.get(start, ()),
         node.engine or step.op.engine.value,
         node.priority,
-        numbers.costs.get(step.start, 0),
+        numbers.costs.get(start, 0),
         node.origin,
         tuple(fresh_symbols([o.type for o in outputs], pool.bound)) if pool.late else (),
     )

@@ -73,13 +73,19 @@ class Cache:
 
     def task(self, reads: Sequence[Access], writes: Sequence[Access], dropped: Sequence[Hashable]) -> float:
         """A task reads and writes, then some buffers are dropped; returns the bytes that DDR delivers and takes."""
-        ddr, buffers = 0.0, self._lines
+        ddr, buffers, capacity = 0.0, self._lines, self.capacity
         for a in reads:
             lines = buffers.get(a.key)
             if lines is None or lines[0] != a.nbytes or lines[1] != self._scale:  # else all of it is there
                 ddr += self.read(a.key, a.nbytes)
         for a in writes:
-            ddr += self.write(a.key, a.nbytes)
+            nbytes = a.nbytes
+            if a.key not in buffers and 0 < nbytes <= capacity - self._total:  # it is new, and there is room
+                buffers[a.key] = (float(nbytes), self._scale, True)
+                self._total += nbytes
+                self._dirty += nbytes
+            else:
+                ddr += self.write(a.key, nbytes)
         for key in dropped:
             self.drop(key)
         return ddr
@@ -88,9 +94,12 @@ class Cache:
         """The buffer's content is needed no more: its lines are free, and nothing has to be written back."""
         lines = self._lines.pop(key, None)
         if lines is not None:
-            held = self._held(lines)
+            held, scale, dirty = lines
+            if scale != self._scale:
+                held *= exp(self._scale - scale)
             self._total -= held
-            self._dirty -= held if lines[2] else 0.0
+            if dirty:
+                self._dirty -= held
 
     def _fill(self, key: Hashable, nbytes: int, filled: float, *, dirty: bool) -> tuple[float, float]:
         """Bring `filled` bytes of a buffer in; returns what has to be written back to make room, and what is there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -164,7 +165,7 @@ def test_only_blobs_have_bytes() -> None:
     assert [c.nbytes for c in distinct() if not isinstance(c, Blob)] == [0] * 17
 
 
-def test_keys_are_equal_for_equal_contents_only_and_hash_nothing_large_alone() -> None:
+def test_keys_are_equal_for_equal_contents_only_and_hash_nothing_large_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     large = rng.standard_normal((64, 64)).astype(np.float32)
     other = large.copy()
@@ -176,5 +177,16 @@ def test_keys_are_equal_for_equal_contents_only_and_hash_nothing_large_alone() -
     same = Derived(DType.FLOAT32, (64, 64), "Transpose", (b,), {"perm": (1, 0)})
     assert recipe.key == same.key != Derived(DType.FLOAT32, (64, 64), "Transpose", (c,), {"perm": (1, 0)}).key
     alone, table = blob(rng.standard_normal(4096).astype(np.float32)), {a.key: 0}
+    monkeypatch.delattr("hashlib.sha256")
     assert alone.key not in table and table.setdefault(alone.key, 1) == 1
-    assert "digest" not in vars(alone)
+    with pytest.raises(AttributeError, match="sha256"):
+        _ = alone.digest
+    monkeypatch.undo()
+    assert alone.digest == blob(blob_array(alone).copy()).digest != a.digest
+
+
+@pytest.mark.parametrize("count", [3, 4096])
+def test_nothing_that_a_blob_remembers_keeps_it_alive(count: int) -> None:
+    found = blob(np.arange(count, dtype=np.float32))
+    assert found.key is found.key and found.number is None and found.digest
+    assert not any(held is found for held in gc.get_referents(found.key, *gc.get_referents(found.key)))

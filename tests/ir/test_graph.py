@@ -213,6 +213,7 @@ def test_renumber_follows_any_order(plan: Plan, seed: int, rng: object) -> None:
     order = list(reversed(g.nodes.values()))
     g.renumber(order)
     validate(g)
+    assert [n.id for n in g.order()] == _asked_anew(g)
     assert [(n.op, n.name) for n in g.nodes.values()] == before[::-1]
     assert list(g.nodes) == list(range(len(before))) and list(g.values) == list(range(len(g.values)))
 
@@ -233,6 +234,16 @@ def test_prune_leaves_what_reaches_an_output(plan: Plan, seed: int) -> None:
     validate(g, "import")
     assert len(g.nodes) == total - gone and not g.prune()
     assert all(g.values[v].uses for n in g.nodes.values() if len(n.outputs) == 1 and n.op != "Data" for v in n.outputs)
+
+
+@given(plans(), st.integers(0, 99), st.booleans())
+def test_a_clone_has_the_order_that_is_known_and_nodes_of_its_own(plan: Plan, seed: int, asked: bool) -> None:
+    g = build(plan, seed)
+    if asked:
+        g.renumber(g.order())
+    copy = clone(g)
+    assert [n.id for n in copy.order()] == _asked_anew(g)
+    assert all(copy.nodes[n.id] is n for n in copy.order())
 
 
 def test_a_clone_shares_nothing_that_changes() -> None:
@@ -264,7 +275,7 @@ def test_a_deep_chain_needs_no_recursion() -> None:
 
 
 def _asked_anew(g: Graph) -> list[int]:
-    return [n.id for n in clone(g).order()]
+    return [n.id for n in g._sorted()]
 
 
 def test_the_order_is_kept_only_while_the_graph_is_the_same() -> None:

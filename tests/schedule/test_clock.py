@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from atc_py import Options, compile_model, frontend
 from atc_py.ir.graph import Graph
+from atc_py.ir.types import DType, Tensor
 from atc_py.passes import lower, optimize
 from atc_py.schedule import ScheduleOptions, graph_timeline, plan_handing, plan_timeline, schedule
-from atc_py.schedule.clock import run_clock, serial_cycles
+from atc_py.schedule.clock import job_traffic, run_clock, serial_cycles
 from atc_py.schedule.formats import with_formats
-from atc_py.schedule.jobs import HALF, Program, graph_program, sizes_of
+from atc_py.schedule.jobs import HALF, Form, Job, Program, Touch, graph_program, sizes_of
 from atc_py.schedule.plan_jobs import plan_program
 from atc_py.target import load
+from atc_py.target.cache import Cache
+from atc_py.target.cost import Work
 
 from .branching import towers
 
@@ -172,3 +178,30 @@ def test_a_model_of_one_region_takes_as_long_as_that() -> None:
     plan = compile_model(towers(3)).plan
     assert plan.streams > 1 and len(plan.regions) == 1
     assert plan_handing(plan, P3).cycles == pytest.approx(plan_timeline(plan, P3).cycles)
+
+
+_BUFFERS = st.lists(st.integers(0, 4), max_size=2, unique=True)
+
+
+@given(st.lists(st.tuples(_BUFFERS, _BUFFERS), max_size=8), _BUFFERS, st.sampled_from([0, 30, 100, 140, 150, 200]))
+def test_what_fits_into_the_cache_moves_what_the_cache_says(
+    tasks: list[tuple[list[int], list[int]]], outputs: list[int], capacity: int
+) -> None:
+    form = Form(Tensor(DType.FLOAT32, (1,)), 0)
+    touches = [Touch(key, 10 * key, form) for key in range(5)]
+    jobs = [
+        Job(0, "", "Relu", "aicore", Work(), DType.FLOAT32, *[tuple(touches[key] for key in keys) for keys in task])
+        for task in tasks
+    ]
+    timed = Program(tuple(jobs), tuple(touches[key] for key in outputs))
+    cache, drops = Cache(capacity), timed.last_touches()
+    for _ in range(2):  # the model is at rest when it has run once
+        moved = [cache.task(job.reads, job.writes, dropped) for job, dropped in zip(jobs, drops, strict=True)]
+    if jobs:
+        assert [t.ddr for t in job_traffic(timed, replace(P3, l2=capacity))] == moved
+
+
+def test_what_fits_into_the_cache_needs_no_memory() -> None:
+    timed = program(cnn())
+    assert timed.stays_in(P3.l2) and not timed.stays_in(1000)
+    assert not any(t.ddr for t in job_traffic(timed, P3))
