@@ -107,10 +107,9 @@ class _FrameJobs:
             vid = base + value
             form, constant, at = maker.form(types[vid]), constants.get(vid), root.get(vid, vid)
             forms.append(form)
+            values.append(constant)
             if constant is not None and (i in op.host_inputs or read_by_host(constant)):
-                values.append(constant)
                 continue
-            values.append(None)
             if at in parts:
                 inputs += [(i, t) for t in self.names.touches(maker, vid, types[vid], constant is not None)]
             else:
@@ -178,19 +177,28 @@ class _PlanJobs:
 
     def job(self, task: Task, times: int) -> Job:
         """The job of a task."""
-        constants = {i: self.plan.constants[number] for i, number in task.host_values.items()}
+        host = {i: self.plan.constants[number] for i, number in task.host_values.items()}
         maker, root = self.maker, self.names.root
         forms = [None if o is None else maker.form(o.type) for o in task.inputs]
-        for i, constant in constants.items():
+        for i, constant in host.items():
             forms[i] = maker.form(Tensor(constant.dtype, constant.shape))
         outs = tuple([maker.form(o.type) for o in task.outputs])
-        values = [constants.get(i) for i in range(len(forms))]
+        values = [host.get(i) if o is None or i in host else self._constant(o) for i, o in enumerate(task.inputs)]
         bodies = {} if task.body is None else {"body": task.body}
         call = Call(lookup(task.kernel, task.attrs), task.attrs, tuple(forms), outs, values, bodies)
         inputs = [(i, t) for i, o in enumerate(task.inputs) if o is not None for t in self._read(o)]
         written = zip(task.outputs, outs, strict=True)
         writes = tuple([Touch(root.get(o.value, o.value), form.nbytes, form) for o, form in written])
         return maker.job(task.id, task.name, task.engine, call, inputs, writes, times)
+
+    def _constant(self, operand: Operand) -> Constant | None:
+        """The constant that an operand is, as a whole."""
+        buffer = self.plan.buffers[operand.buffer]
+        if buffer.space is not Space.WEIGHTS or buffer.index < 0:
+            return None
+        constant, type_ = self.plan.constants[buffer.index], operand.type
+        whole = isinstance(type_, Tensor) and (type_.dtype, type_.shape) == (constant.dtype, constant.shape)
+        return constant if whole else None
 
     def _read(self, operand: Operand) -> list[Touch]:
         constant = self.plan.buffers[operand.buffer].space is Space.WEIGHTS
