@@ -472,3 +472,18 @@ def test_tasks_of_sizes_that_come_back_are_bound_once(monkeypatch: pytest.Monkey
         np.testing.assert_allclose(y, np.exp(np.nonzero(x)).astype(np.float32), 1e-6)
         counts.append(len(bound))
     assert counts[0] > 0 and counts[1] > counts[0] and counts[3] == counts[1] and counts[5] == counts[4]
+
+
+def test_what_inputs_make_too_small_for_its_reader_is_said_so() -> None:
+    longer = graph([node("Concat", ["x", "x"], ["c"], axis=0)], {}, ["c"])
+    same = graph([node("Tan", ["x"], ["t"])], {}, ["t"])
+    nodes = [
+        node("If", ["p"], ["y"], then_branch=longer, else_branch=same),
+        node("Reshape", ["y", "s"], ["r"]),
+        node("Sin", ["r"], ["o"]),
+    ]
+    one = session(model(nodes, {"x": (FLOAT, [8, 4]), "p": (BOOL, [])}, ["o"], {"s": np.array([16, 4])}))
+    x = np.ones((8, 4), np.float32)
+    assert one.run(None, {"x": x, "p": np.array(True)})[0].shape == (16, 4)
+    [problem] = refused(lambda: one.run(None, {"x": x, "p": np.array(False)})).problems
+    assert problem.code == "E40002" and "float32[8, 4]" in problem.cause and "float32[16, 4]" in problem.cause

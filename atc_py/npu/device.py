@@ -298,5 +298,11 @@ class Context:
         t = concrete(type_, self.env)
         if array is None or not isinstance(t, Tensor) or (t.shape is not None and prod(t.dims) != array.size):
             held = "nothing" if array is None else f"{array.dtype}{list(array.shape)}"
-            raise error("E40002", f"buffer {number}", f"holds {held}, the plan has {t}", "convert the model again")
+            read = (
+                f"{t.dtype.value}[{'?' if t.shape is None else ', '.join(map(str, t.shape))}]"
+                if isinstance(t, Tensor)
+                else t
+            )
+            hint = "its size depends on the inputs: give others, for with these the model has no meaning"
+            raise error("E40002", f"buffer {number}", f"holds {held}, what reads it needs {read}", hint)
         return array if t.shape is None else array.reshape(t.shape)

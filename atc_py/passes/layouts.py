@@ -187,7 +187,9 @@ class _Layouts:
         if node.const is not None:
             return self._constant(value, Format.NC1HWC0, uses)
         into = replace(type_, format=Format.ND, storage=None) if blocked else self._blocked(type_)
-        name, old = f"{node.name}.{into.storage_format.value}", self.graph.values[value]
+        at = node.outputs.index(value)
+        made_by = f"{node.name}.{at}" if at else node.name
+        name, old = f"{made_by}.{into.storage_format.value}", self.graph.values[value]
         made = self.graph.add(
             TRANS_DATA, [value], [into], _attrs(not blocked), name=name, origin=self._origin(node, uses[0][0])
         )
