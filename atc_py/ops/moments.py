@@ -13,7 +13,7 @@ operator; GE's tasks that take statistics (INTrainingReduceV2) add up squares, w
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, reduce
 from math import prod as count
 from typing import Any
 
@@ -144,16 +144,18 @@ instance_infer.cost(_work(3, 3))  # a difference, a product, a sum
 # -- regions -----------------------------------------------------------------------------------------------------
 
 
+def _asked(w: Wanted) -> Region:
+    """The region that holds what is wanted of each result."""
+    first, *others = [r for r in w.outs if r is not None]
+    return reduce(hull, others, first)
+
+
 @block_moments.tile
 def _(w: Wanted) -> Need:
     """Whole blocks of pixels."""
     shape, block = w.shapes[0], w.attrs["block"]
     assert shape is not None
-    out: Region | None = None
-    for r in w.outs:
-        if r is not None:
-            out = hull(out, r)
-    assert out is not None
+    out = _asked(w)
     pixels = []
     for (start, length), b, d in zip(out[2:], block, shape[2:]):
         end = (start + length) * b
@@ -166,11 +168,7 @@ def _(w: Wanted) -> Need:
     """All blocks of the channels, of whole groups of them."""
     shape, groups = w.shapes[0], w.attrs["num_groups"]
     assert shape is not None
-    out: Region | None = None
-    for r in w.outs:
-        if r is not None:
-            out = hull(out, r)
-    assert out is not None
+    out = _asked(w)
     span, attrs = out[1], {}
     if groups:
         size = shape[1] // groups
