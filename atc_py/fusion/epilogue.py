@@ -17,11 +17,12 @@ from atc_py.fusion.constraints import BORDER, ENGINE, KNOWN, LABEL, SHAPE, dims_
 from atc_py.fusion.rule import Constraint, Join, Rule
 from atc_py.fusion.tiles import Misfit
 from atc_py.ops.base import Op
+from atc_py.ops.build import lookup
+from atc_py.ops.pattern import Pattern
 from atc_py.ops.shapes import show
 
-QUANTIZED = frozenset({"ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"})
-NORMS = frozenset({"BatchNormalization", "InstanceNormalization", "INInferV2"})
-QUANTIZATION = frozenset({"QuantizeLinear", "DequantizeLinear"})
+BY_CHANNEL = frozenset({Pattern.SCALE, Pattern.CHANNEL_NORM})
+"""Operators that change the scale of a tensor channel by channel."""
 
 
 def product(op: Op) -> bool:
@@ -30,7 +31,7 @@ def product(op: Op) -> bool:
 
 
 def _multiplies(op: Op) -> bool:
-    return product(op) or op.name in QUANTIZED
+    return product(op) or op.flags.pattern is Pattern.QUANTIZED_PRODUCT
 
 
 def follows(op: Op) -> bool:
@@ -38,16 +39,22 @@ def follows(op: Op) -> bool:
 
     An InstanceNormalization takes whole planes of a few channels, where they fit the buffer.
     """
-    return _plain(op) or op.name in NORMS
+    return _plain(op) or op.flags.pattern in BY_CHANNEL
 
 
 def _plain(op: Op) -> bool:
-    return elementwise(op) or op.name in QUANTIZATION
+    return elementwise(op) or op.flags.pattern is Pattern.QUANTIZATION
+
+
+def _holds(join: Join, patterns: frozenset[Pattern]) -> bool:
+    """Whether the group is of such a kind somewhere, the one that would join included."""
+    nodes = (join.node, *join.group.members.values())
+    return any(lookup(n.op, n.attrs).flags.pattern in patterns for n in nodes)
 
 
 def _behind_norm(join: Join) -> str | None:
     """A norm joins, and what follows it; what comes before one is not this rule's."""
-    return None if any(n.op in NORMS for n in (join.node, *join.group.members.values())) else ""
+    return None if _holds(join, BY_CHANNEL) else ""
 
 
 CONV_EPILOGUE = Rule(
@@ -68,7 +75,7 @@ CONV_NORM = Rule(
     constraints=(Constraint("norm", _behind_norm), ENGINE, LABEL, KNOWN, BORDER, SHAPE),
 )
 
-STATISTICS = frozenset({"BlockMoments", "GlobalAveragePool", "GlobalMaxPool", "ReduceMax", "ReduceMean", "ReduceSum"})
+STATISTICS = frozenset({Pattern.MOMENTS, Pattern.GLOBAL_POOL, Pattern.REDUCTION})
 
 
 def _sums_pixels(join: Join) -> str | None:
@@ -86,21 +93,19 @@ CONV_STATISTICS = Rule(
     doc="Conv or ConvTranspose with the mean, maximum or moments of the pixels of its map",
     anchors=frozenset({"Conv", "ConvTranspose"}),
     admits=(ENGINE,),
-    followers=lambda op: op.name in STATISTICS,
+    followers=lambda op: op.flags.pattern in STATISTICS,
     constraints=(ENGINE, LABEL, KNOWN, Constraint("pixels", _sums_pixels)),
 )
-
-WINDOWS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 
 
 def _behind_pool(join: Join) -> str | None:
     """A pool joins, and what follows it elementwise; what comes before one is not this rule's."""
-    return None if any(n.op in WINDOWS for n in (join.node, *join.group.members.values())) else ""
+    return None if _holds(join, frozenset({Pattern.POOL})) else ""
 
 
 def _only_reader(join: Join) -> str | None:
     """A pool reads a map that nobody else does: windows of neighbours share its rows, which are made once for each."""
-    if join.op.name not in WINDOWS:
+    if join.op.flags.pattern is not Pattern.POOL:
         return None
     if len(join.node.outputs) > 1:
         return "its indices count the elements of the whole"
@@ -109,7 +114,7 @@ def _only_reader(join: Join) -> str | None:
 
 
 def _same_shape(join: Join) -> str | Misfit | None:
-    return None if join.op.name in WINDOWS else SHAPE.check(join)
+    return None if join.op.flags.pattern is Pattern.POOL else SHAPE.check(join)
 
 
 CONV_POOL = Rule(
@@ -117,7 +122,7 @@ CONV_POOL = Rule(
     doc="Conv with the pool that reads its map, and what follows that elementwise",
     anchors=frozenset({"Conv"}),
     admits=(ENGINE,),
-    followers=lambda op: op.name in WINDOWS or _plain(op),
+    followers=lambda op: op.flags.pattern is Pattern.POOL or _plain(op),
     constraints=(
         Constraint("pool", _behind_pool),
         ENGINE,

@@ -15,9 +15,11 @@ from atc_py.fusion.rule import PRODUCER, Constraint, Join, Rule
 from atc_py.ir.graph import ABSENT
 from atc_py.ops.base import Op
 from atc_py.ops.build import lookup
+from atc_py.ops.pattern import Pattern
 from atc_py.ops.shapes import show
 
-NORMS = frozenset({"LayerNormalization", "RMSNormalization", "L2Normalize"})
+PREPARING = frozenset({Pattern.ROW_NORM, Pattern.COMBINE, Pattern.PAD})
+"""What may come before a product, beside what may follow one."""
 
 
 def _same_operator(join: Join) -> str | None:
@@ -85,13 +87,13 @@ ROTARY = Rule(
     doc="rotary embeddings of a product's result",
     anchors=frozenset({"MatMul", "Gemm"}),
     admits=(ENGINE,),
-    followers=lambda op: op.name == "RotaryEmbedding",
+    followers=lambda op: op.flags.pattern is Pattern.ROTATION,
     constraints=(ENGINE, LABEL, KNOWN, SHAPE),
 )
 
 
 def _prepares(op: Op) -> bool:
-    return op.name in NORMS or op.name in ("CombineMoments", "Pad") or follows(op)
+    return op.flags.pattern in PREPARING or follows(op)
 
 
 def _one_way(join: Join) -> str | None:
@@ -99,11 +101,11 @@ def _one_way(join: Join) -> str | None:
 
     Moments are put together where there is one pixel to make: for a map, each of its tiles would do it again.
     """
-    if join.op.name == "Pad":
+    if join.op.flags.pattern is Pattern.PAD:
         return None
     before = dims_of(join.graph, join.node.inputs[0]) if join.node.inputs and join.node.inputs[0] != ABSENT else None
     after = dims_of(join.graph, join.value)
-    if join.op.name == "CombineMoments":
+    if join.op.flags.pattern is Pattern.COMBINE:
         made = dims_of(join.graph, join.anchor.outputs[0])
         return None if made is not None and made[2:] == (1, 1) else ""
     if before == after:

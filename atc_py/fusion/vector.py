@@ -12,37 +12,25 @@ longest chains end: the tile's bytes decide.
 from __future__ import annotations
 
 from atc_py.fusion.constraints import BORDER, ENGINE, KNOWN, LABEL, elementwise, quiet
-from atc_py.fusion.products import NORMS
 from atc_py.fusion.rule import Constraint, Join, Rule
 from atc_py.ops.base import Op
+from atc_py.ops.pattern import Pattern
 
-PLANE_NORMS = frozenset(
-    {
-        "InstanceNormalization",
-        "GroupNormalization",
-        "BatchNormalization",
-        "LpNormalization",
-        "MeanVarianceNormalization",
-    }
-)
-REDUCTIONS = frozenset(
-    {"ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
-     "ReduceSum", "ReduceSumSquare"}
-)  # fmt: skip
-SOFTMAX = frozenset({"Softmax", "LogSoftmax"})
-POOLS = frozenset({"AveragePool", "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool"})
-MOMENTS = frozenset({"BlockMoments", "CombineMoments", "INInferV2"})
-OTHERS = frozenset({"BitCast", "RotaryEmbedding", "QuantizeLinear", "DequantizeLinear"})
-_NAMED = NORMS | PLANE_NORMS | REDUCTIONS | SOFTMAX | MOMENTS | OTHERS
+NORMS = frozenset({Pattern.SCALE, Pattern.CHANNEL_NORM, Pattern.ROW_NORM, Pattern.NORM})
+POOLS = frozenset({Pattern.POOL, Pattern.GLOBAL_POOL})
+TILED = NORMS | {
+    Pattern.REDUCTION, Pattern.SOFTMAX, Pattern.MOMENTS, Pattern.COMBINE, Pattern.ROTATION, Pattern.QUANTIZATION,
+    Pattern.BITS,
+}  # fmt: skip
 
 
 def _vector(op: Op) -> bool:
     """Operators of the vector unit that make a result tile by tile."""
-    return elementwise(op) or (op.name in _NAMED and quiet(op))
+    return elementwise(op) or (op.flags.pattern in TILED and quiet(op))
 
 
 def _table(join: Join) -> str | None:
-    if join.op.name != "Gather":
+    if join.op.flags.pattern is not Pattern.LOOKUP:
         return None
     if join.graph.const(join.node.inputs[0]) is None:
         return f"its table '{join.graph.values[join.node.inputs[0]].name}' is computed"
@@ -53,17 +41,17 @@ def _table(join: Join) -> str | None:
 EMBEDDING = Rule(
     name="embedding",
     doc="rows of tables, their sum and its norm",
-    anchors=frozenset({"Gather"}),
+    anchors=lambda op: op.flags.pattern is Pattern.LOOKUP,
     admits=(ENGINE, Constraint("table", _table)),
-    followers=lambda op: elementwise(op) or op.name in NORMS,
-    producers=lambda op: op.name == "Gather" or elementwise(op),
+    followers=lambda op: elementwise(op) or op.flags.pattern is Pattern.ROW_NORM,
+    producers=lambda op: op.flags.pattern is Pattern.LOOKUP or elementwise(op),
     constraints=(ENGINE, LABEL, KNOWN, Constraint("table", _table)),
 )
 
 RESIDUAL_NORM = Rule(
     name="residual_norm",
     doc="a norm with the sum before it and what follows it elementwise",
-    anchors=NORMS | PLANE_NORMS,
+    anchors=lambda op: op.flags.pattern in NORMS,
     admits=(ENGINE,),
     followers=elementwise,
     producers=lambda op: op.name in ("Add", "Sum"),
@@ -73,7 +61,7 @@ RESIDUAL_NORM = Rule(
 POOLING = Rule(
     name="pooling",
     doc="pooling with elementwise neighbours",
-    anchors=POOLS,
+    anchors=lambda op: op.flags.pattern in POOLS,
     admits=(ENGINE,),
     followers=elementwise,
     producers=elementwise,

@@ -18,6 +18,7 @@ from atc_py.ir.types import Tensor
 from atc_py.ops import tiles_attention
 from atc_py.ops.attention_impl import attend, masks
 from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Product, Result, Shape, declare
+from atc_py.ops.pattern import Pattern
 from atc_py.ops.shapes import show
 
 attention = declare(
@@ -48,7 +49,7 @@ rotary = declare(
         "num_heads": Attr("int", None),
         "rotary_embedding_dim": Attr("int", 0),
     },
-    flags=Flags(splittable=(0,), fp16_safe=True, wide_inputs=(1, 2)),
+    flags=Flags(splittable=(0,), fp16_safe=True, wide_inputs=(1, 2), pattern=Pattern.ROTATION),
 )
 
 

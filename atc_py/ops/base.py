@@ -29,6 +29,7 @@ import numpy as np
 from atc_py.ir.dims import Size, prod
 from atc_py.ir.graph import Graph
 from atc_py.ir.types import DType, Format, Tensor, Type
+from atc_py.ops.pattern import Pattern
 
 if TYPE_CHECKING:
     from atc_py.ops.tiles import Need, Wanted
@@ -68,6 +69,7 @@ class Flags:
     `wide_inputs`: inputs that stay float32 where the others are narrower (parameters of statistics, what is quantised).
     `joins`: the output is the inputs one after the other along the attribute `axis`; `cuts`: the outputs, one after the
     other along it, are input 0.
+    `pattern`: the kind of work, for fusion, of an operator that is not elementwise.
     """
 
     elementwise: bool = False
@@ -90,6 +92,7 @@ class Flags:
     wide_inputs: tuple[int, ...] = ()
     joins: bool = False
     cuts: bool = False
+    pattern: Pattern | None = None
 
 
 REQUIRED = object()

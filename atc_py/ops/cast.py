@@ -9,6 +9,7 @@ from atc_py.ops import elementwise_values as values
 from atc_py.ops.base import Array, Attr, Call, Flags, Infer, Result, declare
 from atc_py.ops.cast_convert import convert
 from atc_py.ops.elementwise_base import apply, fitting, vector_cost
+from atc_py.ops.pattern import Pattern
 
 _FLAGS = Flags(elementwise=True, fusible=True, recomputable=True, layout_agnostic=True, keeps_zero=True, fp16_safe=True)
 _ROUNDING = {"saturate": Attr("int", 1), "round_mode": Attr("str", "up")}
@@ -97,7 +98,7 @@ bit_cast = declare(
     inputs="input",
     outputs="output",
     attrs={"to": Attr("dtype")},
-    flags=Flags(elementwise=True, recomputable=True, layout_agnostic=True, keeps_zero=True),
+    flags=Flags(elementwise=True, recomputable=True, layout_agnostic=True, keeps_zero=True, pattern=Pattern.BITS),
 )
 bit_cast.cost(vector_cost(1))
 

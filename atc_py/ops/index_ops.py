@@ -9,6 +9,7 @@ An index counts from the end where it is negative; one outside the axis is an er
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from atc_py.ir.dims import Size, prod
 from atc_py.ops import tiles_moves
 from atc_py.ops.base import Array, Attr, Call, Cost, Engine, Flags, Infer, InferError, Result, declare
 from atc_py.ops.move_costs import picked
+from atc_py.ops.pattern import Pattern
 from atc_py.ops.shape_values import boxed, known, plain, tidy
 from atc_py.ops.shapes import axis, show
 
@@ -42,7 +44,7 @@ gather = declare(
     inputs="data indices",
     outputs="output",
     attrs={"axis": Attr("int", 0)},
-    flags=PICK,
+    flags=replace(PICK, pattern=Pattern.LOOKUP),
 )
 
 

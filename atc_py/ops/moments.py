@@ -13,6 +13,7 @@ operator; GE's tasks that take statistics (INTrainingReduceV2) add up squares, w
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache, reduce
 from math import prod as count
 from typing import Any
@@ -23,6 +24,7 @@ from atc_py.ir.dims import Size, ceildiv, prod
 from atc_py.ir.types import DType, Tensor
 from atc_py.ops.base import REQUIRED, Array, Attr, Call, Cost, Flags, Infer, Result, Shape, declare
 from atc_py.ops.layouts import feature_maps
+from atc_py.ops.pattern import Pattern
 from atc_py.ops.tiles import Need, Region, Wanted, blocks, hull
 
 _FLAGS = Flags(fusible=True, recomputable=True, splittable=(0, 1), fp16_safe=True)
@@ -32,7 +34,7 @@ block_moments = declare(
     inputs="x",
     outputs="mean deviation?",
     attrs={"block": Attr("ints", REQUIRED)},
-    flags=_FLAGS,
+    flags=replace(_FLAGS, pattern=Pattern.MOMENTS),
 )
 combine_moments = declare(
     "CombineMoments",
@@ -44,14 +46,14 @@ combine_moments = declare(
         "num_groups": Attr("int", 0),
         "dtype": Attr("dtype", DType.FLOAT32),
     },
-    flags=_FLAGS,
+    flags=replace(_FLAGS, pattern=Pattern.COMBINE),
 )
 instance_infer = declare(
     "INInferV2",
     inputs="x gamma beta mean variance",
     outputs="y",
     attrs={"epsilon": Attr("float", 1e-5)},
-    flags=Flags(fusible=True, recomputable=True, splittable=(0, 1), fp16_safe=True, wide_inputs=(1, 2, 3, 4)),
+    flags=replace(_FLAGS, wide_inputs=(1, 2, 3, 4), pattern=Pattern.SCALE),
 )
 block_moments.layout(feature_maps(0))
 instance_infer.layout(feature_maps(0, 3, 4))

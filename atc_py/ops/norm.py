@@ -7,6 +7,7 @@ and variance 1, hence gives (-1, 1).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,12 @@ from atc_py.ir.types import DType, Tensor
 from atc_py.ops import tiles_rows
 from atc_py.ops.base import REQUIRED, Array, Attr, Call, Cost, Flags, Infer, Op, Result, Shape, declare
 from atc_py.ops.layouts import feature_maps
+from atc_py.ops.pattern import Pattern
 from atc_py.ops.shapes import axes as axes_of
 from atc_py.ops.shapes import axis as axis_of
 
 EPSILON = Attr("float", 1e-5)
 STASH = Attr("int", 1)
-_BY_CHANNEL = Flags(splittable=(0, 1), fp16_safe=True)
 _BY_BATCH = Flags(splittable=(0,), fp16_safe=True)
 
 batch_norm = declare(
@@ -29,31 +30,42 @@ batch_norm = declare(
     inputs="X scale B input_mean input_var",
     outputs="Y running_mean? running_var?",
     attrs={"epsilon": EPSILON, "momentum": Attr("float", 0.9), "training_mode": Attr("int", 0)},
-    flags=Flags(fusible=True, recomputable=True, splittable=(0, 1), fp16_safe=True, wide_inputs=(1, 2, 3, 4)),
+    flags=Flags(
+        fusible=True,
+        recomputable=True,
+        splittable=(0, 1),
+        fp16_safe=True,
+        wide_inputs=(1, 2, 3, 4),
+        pattern=Pattern.SCALE,
+    ),
 )
 instance_norm = declare(
-    "InstanceNormalization", inputs="input scale B", outputs="output", attrs={"epsilon": EPSILON}, flags=_BY_CHANNEL
+    "InstanceNormalization",
+    inputs="input scale B",
+    outputs="output",
+    attrs={"epsilon": EPSILON},
+    flags=Flags(splittable=(0, 1), fp16_safe=True, pattern=Pattern.CHANNEL_NORM),
 )
 layer_norm = declare(
     "LayerNormalization",
     inputs="X Scale B?",
     outputs="Y Mean? InvStdDev?",
     attrs={"axis": Attr("int", -1), "epsilon": EPSILON, "stash_type": STASH},
-    flags=Flags(fp16_safe=True),
+    flags=Flags(fp16_safe=True, pattern=Pattern.ROW_NORM),
 )
 group_norm = declare(
     "GroupNormalization",
     inputs="X scale bias",
     outputs="Y",
     attrs={"epsilon": EPSILON, "num_groups": Attr("int", REQUIRED), "stash_type": STASH},
-    flags=_BY_BATCH,
+    flags=replace(_BY_BATCH, pattern=Pattern.NORM),
 )
 rms_norm = declare(
     "RMSNormalization",
     inputs="X scale",
     outputs="Y",
     attrs={"axis": Attr("int", -1), "epsilon": EPSILON, "stash_type": STASH},
-    flags=Flags(fp16_safe=True),
+    flags=Flags(fp16_safe=True, pattern=Pattern.ROW_NORM),
 )
 lrn = declare(
     "LRN",
@@ -74,14 +86,14 @@ mean_variance_norm = declare(
     inputs="X",
     outputs="Y",
     attrs={"axes": Attr("ints", (0, 2, 3))},
-    flags=Flags(fp16_safe=True),
+    flags=Flags(fp16_safe=True, pattern=Pattern.NORM),
 )
 lp_norm = declare(
     "LpNormalization",
     inputs="input",
     outputs="output",
     attrs={"axis": Attr("int", -1), "p": Attr("int", 2)},
-    flags=Flags(keeps_zero=True, fp16_safe=True),
+    flags=Flags(keeps_zero=True, fp16_safe=True, pattern=Pattern.NORM),
 )
 
 

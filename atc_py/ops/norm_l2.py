@@ -12,6 +12,7 @@ import numpy as np
 from atc_py.ir.dims import prod
 from atc_py.ops import tiles_rows
 from atc_py.ops.base import REQUIRED, Array, Attr, Call, Cost, Flags, Infer, Result, declare
+from atc_py.ops.pattern import Pattern
 from atc_py.ops.shapes import axes as axes_of
 
 l2_normalize = declare(
@@ -19,7 +20,7 @@ l2_normalize = declare(
     inputs="x",
     outputs="y",
     attrs={"axis": Attr("ints", REQUIRED), "eps": Attr("float", 1e-4)},
-    flags=Flags(keeps_zero=True, fp16_safe=True),
+    flags=Flags(keeps_zero=True, fp16_safe=True, pattern=Pattern.ROW_NORM),
 )
 
 

@@ -6,6 +6,7 @@ A window that meets no element gives the type's lowest value for MaxPool and 0 f
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,14 @@ from atc_py.ir.types import DType, Tensor
 from atc_py.ops import tiles_cube
 from atc_py.ops.base import REQUIRED, Array, Attr, Call, Cost, Flags, Infer, Op, Result, Shape, declare
 from atc_py.ops.layouts import feature_maps
+from atc_py.ops.pattern import Pattern
 from atc_py.ops.pool_impl import accumulator, counts, lowest, maximum_indices, reduce
 from atc_py.ops.shapes import concrete
 from atc_py.ops.window import WINDOW_ATTRS, Window, ints, per_axis, positive, window
 
 POOL_ATTRS = {**WINDOW_ATTRS, "kernel_shape": Attr("ints", REQUIRED), "ceil_mode": Attr("int", 0)}
-_FLAGS = Flags(recomputable=True, splittable=(0, 1), fp16_safe=True, keeps_zero=True)
+_FLAGS = Flags(recomputable=True, splittable=(0, 1), fp16_safe=True, keeps_zero=True, pattern=Pattern.POOL)
+_GLOBAL = replace(_FLAGS, pattern=Pattern.GLOBAL_POOL)
 
 max_pool = declare(
     "MaxPool", inputs="X", outputs="Y Indices?", attrs={**POOL_ATTRS, "storage_order": Attr("int", 0)}, flags=_FLAGS
@@ -29,9 +32,9 @@ average_pool = declare(
     "AveragePool", inputs="X", outputs="Y", attrs={**POOL_ATTRS, "count_include_pad": Attr("int", 0)}, flags=_FLAGS
 )
 lp_pool = declare("LpPool", inputs="X", outputs="Y", attrs={**POOL_ATTRS, "p": Attr("int", 2)}, flags=_FLAGS)
-global_max_pool = declare("GlobalMaxPool", inputs="X", outputs="Y", flags=_FLAGS)
-global_average_pool = declare("GlobalAveragePool", inputs="X", outputs="Y", flags=_FLAGS)
-global_lp_pool = declare("GlobalLpPool", inputs="X", outputs="Y", attrs={"p": Attr("int", 2)}, flags=_FLAGS)
+global_max_pool = declare("GlobalMaxPool", inputs="X", outputs="Y", flags=_GLOBAL)
+global_average_pool = declare("GlobalAveragePool", inputs="X", outputs="Y", flags=_GLOBAL)
+global_lp_pool = declare("GlobalLpPool", inputs="X", outputs="Y", attrs={"p": Attr("int", 2)}, flags=_GLOBAL)
 for _op in (max_pool, average_pool, lp_pool):
     _op.tile(tiles_cube.pooling)
 for _op in (global_max_pool, global_average_pool, global_lp_pool):

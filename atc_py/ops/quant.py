@@ -25,6 +25,7 @@ from atc_py.ops.base import Array, Attr, Call, Flags, Infer, Result, Shape, decl
 from atc_py.ops.cast_convert import convert, is_integer
 from atc_py.ops.elementwise_base import FLOAT8, HALVES, blockwise, check_dtype, check_same_dtype, vector_cost
 from atc_py.ops.layouts import feature_maps
+from atc_py.ops.pattern import Pattern
 from atc_py.ops.shapes import axis as checked_axis
 from atc_py.ops.shapes import show
 
@@ -97,7 +98,9 @@ quantize = declare(
         "precision": Attr("dtype", None),
         "saturate": Attr("int", 1),
     },
-    flags=replace(_FLAGS, wide_inputs=(0, 1)),  # a rounding before the rounding moves values to another step
+    flags=replace(
+        _FLAGS, wide_inputs=(0, 1), pattern=Pattern.QUANTIZATION
+    ),  # a rounding before the rounding moves values to another step
 )
 quantize.layout(feature_maps(0))
 quantize.cost(lambda n: vector_cost(5)(Infer(n.types[:1], n.attrs)))
@@ -172,7 +175,7 @@ dequantize = declare(
     inputs="x x_scale x_zero_point?",
     outputs="y",
     attrs={"axis": Attr("int", 1), "block_size": Attr("int", 0), "output_dtype": Attr("dtype", None)},
-    flags=_FLAGS,
+    flags=replace(_FLAGS, pattern=Pattern.QUANTIZATION),
 )
 dequantize.layout(feature_maps(0))
 dequantize.cost(lambda n: vector_cost(3)(Infer(n.types[:1], n.attrs)))

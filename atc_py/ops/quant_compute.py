@@ -16,7 +16,7 @@ saturated.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -31,6 +31,7 @@ from atc_py.ops.conv import ATTRS as CONV_ATTRS
 from atc_py.ops.elementwise_base import FLOAT8, HALVES, check_dtype, check_same_dtype, fitting
 from atc_py.ops.layouts import feature_maps, right_operand
 from atc_py.ops.linear import matmul_product, matmul_result
+from atc_py.ops.pattern import Pattern
 from atc_py.ops.quant import limits, to_integers
 
 BYTES = frozenset({DType.INT8, DType.UINT8})
@@ -193,9 +194,9 @@ def _prepare_right(b: int, zero: int) -> Any:
     return prepare
 
 
-matmul_integer = declare(
-    "MatMulInteger", inputs="A B a_zero_point? b_zero_point?", outputs="Y", flags=Flags(fusible=True, fp16_safe=True)
-)
+_PRODUCT = Flags(fusible=True, fp16_safe=True, pattern=Pattern.QUANTIZED_PRODUCT)
+
+matmul_integer = declare("MatMulInteger", inputs="A B a_zero_point? b_zero_point?", outputs="Y", flags=_PRODUCT)
 matmul_integer.layout(right_operand(1))
 matmul_integer.cost(_matmul_cost(0, 1))
 matmul_integer.prepare(_prepare_right(1, 3))
@@ -222,7 +223,7 @@ qlinear_matmul = declare(
     "QLinearMatMul",
     inputs="a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point",
     outputs="y",
-    flags=Flags(fusible=True, fp16_safe=True),
+    flags=_PRODUCT,
 )
 qlinear_matmul.layout(right_operand(3))
 qlinear_matmul.cost(_matmul_cost(0, 3))
@@ -394,7 +395,7 @@ conv_integer = declare(
     inputs="x w x_zero_point? w_zero_point?",
     outputs="y",
     attrs=CONV_ATTRS,
-    flags=Flags(fusible=True, splittable=(0, 1), fp16_safe=True),
+    flags=replace(_PRODUCT, splittable=(0, 1)),
 )
 conv_integer.layout(feature_maps(0, needs=True, weights={1: Format.FRACTAL_Z}, groups="group"))
 conv_integer.cost(_conv_cost(0, 1))
@@ -423,7 +424,7 @@ qlinear_conv = declare(
     inputs="x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B?",
     outputs="y",
     attrs=CONV_ATTRS,
-    flags=Flags(fusible=True, splittable=(0, 1), fp16_safe=True),
+    flags=replace(_PRODUCT, splittable=(0, 1)),
 )
 qlinear_conv.layout(feature_maps(0, needs=True, weights={3: Format.FRACTAL_Z}, groups="group"))
 qlinear_conv.cost(_conv_cost(0, 3))

@@ -29,6 +29,7 @@ from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Op, Result, d
 from atc_py.ops.cast_convert import to_integer
 from atc_py.ops.elementwise_base import FLOATS, NUMBERS, check_dtype, fitting, vector_cost
 from atc_py.ops.layouts import reduces
+from atc_py.ops.pattern import Pattern
 from atc_py.ops.shapes import axes as checked_axes
 from atc_py.ops.shapes import axis as checked_axis
 from atc_py.ops.shapes import concrete, reduced
@@ -245,7 +246,7 @@ def _declare(line: Reduction) -> Op:
         inputs="data axes?",
         outputs="reduced",
         attrs={"keepdims": Attr("int", 1), "noop_with_empty_axes": Attr("int", 0)},
-        flags=Flags(recomputable=True, fp16_safe=line.fp16),
+        flags=Flags(recomputable=True, fp16_safe=line.fp16, pattern=Pattern.REDUCTION),
         host_inputs=(1,),
     )
     op.infer(lambda n: _infer(n, line.dtypes))

@@ -18,6 +18,7 @@ from atc_py.ops import tiles_moves
 from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, InferError, Result, Shape, declare
 from atc_py.ops.layouts import pads, slices
 from atc_py.ops.move_costs import cut_out
+from atc_py.ops.pattern import Pattern
 from atc_py.ops.shape_values import FAR, fresh_shape, known, negative, nonnegative, small, tidy
 from atc_py.ops.shapes import axes, concrete, show
 
@@ -143,7 +144,7 @@ pad = declare(
     inputs="data pads constant_value? axes?",
     outputs="output",
     attrs={"mode": Attr("str", "constant")},
-    flags=Flags(recomputable=True, fp16_safe=True, moves=True),
+    flags=Flags(recomputable=True, fp16_safe=True, moves=True, pattern=Pattern.PAD),
     host_inputs=(1, 3),
 )
 pad.layout(pads)

@@ -25,6 +25,7 @@ from atc_py.ir import dims
 from atc_py.ops import tiles_rows
 from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Op, Result, declare
 from atc_py.ops.elementwise_base import FLOATS, check_dtype, fitting, wide
+from atc_py.ops.pattern import Pattern
 from atc_py.ops.shapes import axis as checked_axis
 
 _ROWS = 1 << 18
@@ -111,7 +112,7 @@ def _along(call: Call, formula: Formula, x: Array) -> Array:
     return y
 
 
-_FLAGS = Flags(deterministic=True, inplace=(0,), fp16_safe=True)
+_FLAGS = Flags(deterministic=True, inplace=(0,), fp16_safe=True, pattern=Pattern.SOFTMAX)
 
 
 def _declare(name: str, cost: int) -> Op:
