@@ -93,7 +93,7 @@ class Entry:
     `opt_rel_diff` is how far onnxruntime differs from itself between its optimized and unoptimized mode,
     relative to the output's scale: no tolerance can be tighter. It is None where onnxruntime does not run the
     model. `alt` holds the `shapes` or `dims` of a second size of the dynamic axes that also runs, if there is
-    one.
+    one. The weights of a `drawn` model are constants that say nothing; `randomize.source` puts seeded ones there.
     """
 
     id: str
@@ -110,6 +110,7 @@ class Entry:
     spec: Spec = Spec()
     alt: Spec | None = None
     data: Mapping[str, str] = field(default_factory=dict)
+    drawn: bool = False
 
     @property
     def source(self) -> str:

@@ -1,4 +1,4 @@
-"""Seeded weights for the `light_*` models, whose own are constants.
+"""Seeded weights for the models whose own are constants (`drawn` in the manifest).
 
 onnx ships these zoo networks with every weight made by `ConstantOfShape`: all elements equal, so that the outputs say
 nothing about the network. `randomized` puts normal weights in their place, scaled so that activations neither vanish
@@ -13,6 +13,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import numpy_helper
+
+from models.catalog import Entry
+
+
+def source(entry: Entry, path: Path) -> Path | onnx.ModelProto:
+    """What to convert of a model of the catalogue: its file, or the model with seeded weights where it is `drawn`."""
+    return randomized(path) if entry.drawn else path
 
 
 def randomized(path: str | Path, seed: int = 0) -> onnx.ModelProto:

@@ -15,9 +15,11 @@ from typing import Any
 
 import hypothesis
 import numpy as np
+import onnx
 import pytest
 
 from models import catalog
+from models.randomize import source
 
 # The tally of onnx's backend tests at the end of a run. Named here, because the process that starts xdist's workers
 # loads no conftest of a folder below.
@@ -34,6 +36,11 @@ class CorpusModel:
 
     entry: catalog.Entry
     path: Path
+
+    @property
+    def source(self) -> Path | onnx.ModelProto:
+        """What to convert: the file, or the model with seeded weights where its own say nothing."""
+        return source(self.entry, self.path)
 
     def inputs(self, alt: bool = False, seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
         """Valid inputs; with `alt`, of the second size of the dynamic axes."""

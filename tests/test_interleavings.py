@@ -53,7 +53,7 @@ def unchanged(loaded: Loaded, feeds: dict[str, Any], want: list[Any], runs: int,
 def shuffled_runs(model: CorpusModel, runs: int) -> None:
     feeds = dict(model.inputs())
     for level in (0, 2):
-        loaded = load(om_bytes(compile_model(model.path, Options(opt_level=level))))
+        loaded = load(om_bytes(compile_model(model.source, Options(opt_level=level))))
         assert unchanged(loaded, feeds, Session(loaded).run(None, feeds), runs, seed=level)
 
 
@@ -77,7 +77,7 @@ def fixed(model: CorpusModel, level: int) -> Loaded:
     What they said would no longer be true of a changed order, and the verifier would mind.
     """
     shapes = {name: np.shape(array) for name, array in model.inputs().items() if isinstance(array, np.ndarray)}
-    loaded = load(om_bytes(compile_model(model.path, Options(opt_level=level, input_shapes=shapes))))
+    loaded = load(om_bytes(compile_model(model.source, Options(opt_level=level, input_shapes=shapes))))
     assert all(r.runtime for r in loaded.plan.symbols.values())
     return replace(loaded, plans=(replace(loaded.plan, buffers=_unsaid(loaded.plan)),))
 

@@ -31,6 +31,7 @@ from atc_py.runtime.loader import load
 from atc_py.target import Target
 from atc_py.target import load as load_target
 from models import catalog
+from models.randomize import source
 from tests.cli.helpers import atc
 
 BYTES = {"ub": 16_384, "l1": 65_536, "l0c": 16_384}
@@ -104,8 +105,9 @@ def compiled(name: str, **options: Any) -> tuple[bytes, Mapping[str, Any]]:
     path, reason = catalog.find(name)
     if path is None:
         pytest.skip(reason)
-    om = compiler.compile_model(path, compiler.Options(**options))
-    return om_bytes(om), catalog.make_inputs(catalog.get(name), path)
+    entry = catalog.get(name)
+    om = compiler.compile_model(source(entry, path), compiler.Options(**options))
+    return om_bytes(om), catalog.make_inputs(entry, path)
 
 
 def run_in_tiles(
