@@ -13,6 +13,18 @@ DOMAIN_TWICE = "E16005"
 INPUT_SHAPE = "E10002"
 OUT_NODE = "E10016"
 SHAPE_RANK = "E10049"
+GEARS_TWICE = "E10009"
+GEARS_BATCH = "E10018"
+GEARS_IMAGE = "E10019"
+GEARS_FIXED = "E10031"
+GEARS_FEW = "E10035"
+GEARS_MANY = "E10036"
+GEARS_UNEQUAL = "E10037"
+GEARS_SIZE = "E10038"
+GEARS_EQUAL = "E10039"
+GEARS_RANGE = "E10040"
+GEARS_OPEN = "E10041"
+GEARS_COUNT = "E10045"
 NOT_ONNX = "E16101"
 TRUNCATED = "E16102"
 IR_VERSION = "E16103"
@@ -35,6 +47,7 @@ DECLARED_SHAPE = "W16201"
 LEGACY_OPSET = "W16202"
 DEAD_NODES = "W16203"
 FIXED_DIM = "W16204"
+LATER_TYPE = "W16205"
 
 CODES: dict[str, tuple[str, str]] = {
     ONNX_FILE: (
@@ -53,6 +66,46 @@ CODES: dict[str, tuple[str, str]] = {
     SHAPE_RANK: (
         "An input shape has the wrong number of dims",
         "--input-shape must give as many dims as the model's input has; -1 leaves a dim as it is.",
+    ),
+    GEARS_TWICE: (
+        "Two lists of gears are given",
+        "--dynamic-batch-size, --dynamic-image-size and --dynamic-dims exclude each other. --dynamic-dims takes a value "
+        "for every dim that varies.",
+    ),
+    GEARS_BATCH: (
+        "Not only the batch varies",
+        "With --dynamic-batch-size only the first dim of an input may vary. Fix the others with --input-shape, or list "
+        "all of them with --dynamic-dims.",
+    ),
+    GEARS_IMAGE: (
+        "Not only height and width vary",
+        "With --dynamic-image-size both H and W of an input vary (dims 2 and 3, or 1 and 2), and nothing else.",
+    ),
+    GEARS_FIXED: (
+        "No dim varies",
+        "Gears are the sizes of dims that the model leaves open and --input-shape does not fix; there are none.",
+    ),
+    GEARS_FEW: ("There are too few gears", "A list of gears has at least 2. For one set of sizes use --input-shape."),
+    GEARS_MANY: (
+        "There are too many gears",
+        "A list has at most 100 gears, as each is compiled by itself. An OM with symbolic sizes takes any size.",
+    ),
+    GEARS_UNEQUAL: ("Gears have different numbers of values", "Each gear has one value for each dim that varies."),
+    GEARS_SIZE: ("A gear's size is not positive", "Sizes are 1 and more."),
+    GEARS_EQUAL: ("Two gears are equal", "Each gear must differ from all others."),
+    GEARS_RANGE: (
+        "A dim has a range and gears",
+        "--input-shape gives a range low~high for a dim whose sizes the list of gears says. Give -1 for it.",
+    ),
+    GEARS_OPEN: (
+        "The gears cannot be one model",
+        "Each gear must have all its sizes, and outputs must be of one kind in all of them: a size that depends on "
+        "data in one gear may not be known beforehand in another. Without gears, the OM takes any size.",
+    ),
+    GEARS_COUNT: (
+        "A gear has the wrong number of values",
+        "A gear of --dynamic-batch-size has one value, of --dynamic-image-size two, of --dynamic-dims one for each dim "
+        "that varies; dims to which the model gives one name have one size.",
     ),
     NO_NODE: (
         "The model computes nothing",
@@ -165,5 +218,11 @@ CODES: dict[str, tuple[str, str]] = {
         "A dim asked to be dynamic is fixed in the model",
         "--input-shape gives a range or a symbol for a dim that the model fixes; the model's size is kept. Export the "
         "model with a dynamic axis instead.",
+    ),
+    LATER_TYPE: (
+        "An element type that only a later version of the operator allows",
+        "The model's opset has the operator in a version that does not take this type, a later one does: exporters "
+        "mix them. It is computed as the later version says. Other tools may refuse the model: export it with a newer "
+        "opset.",
     ),
 }

@@ -175,7 +175,8 @@ class Importer:
         if found.schema is not None:
             key = (node.domain, node.op, found.version, types)
             if key not in self._allowed:
-                type_rules.check(found.formals, types)
+                causes = type_rules.check(found.formals, types)
+                self.warnings += [Problem(codes.LATER_TYPE, frame.place(node), cause) for cause in causes[:1]]
                 self._allowed.add(key)
         if found.extension is not None:
             return self._extension(site, found.extension)

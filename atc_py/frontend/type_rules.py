@@ -2,6 +2,7 @@
 
 Add(float32, int64)       inputs 0 (A) and 1 (B) must have one type, but are float32 and int64
 Gather(x, float32)        input 1 (indices) must be int32 or int64, but is float32
+Min-8(int64, int64)       allowed, with a warning: Min-12 is the same operator for int64 too, and exporters write that
 """
 
 from __future__ import annotations
@@ -28,8 +29,13 @@ _OURS = {text: dtype.value for dtype, text in _SPELLED.items()}
 
 @dataclass(frozen=True)
 class Formal:
-    """A formal input: its type variable, the types that it allows, and whether it may come any number of times."""
+    """A formal input: its type variable, the types that it allows, and whether it may come any number of times.
 
+    `schema`: domain, operator and version, and `place` the input's.
+    """
+
+    schema: tuple[str, str, int]
+    place: int
     name: str
     variable: str
     allowed: frozenset[str]
@@ -45,14 +51,36 @@ def formals(domain: str, op: str, version: int) -> tuple[Formal, ...]:
     variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
     return tuple(
         Formal(
+            (domain, op, version),
+            i,
             p.name,
             p.type_str,
             frozenset(p.types),
             p.option == variadic,
             p.type_str in variables and p.is_homogeneous,
         )
-        for p in schema.inputs
+        for i, p in enumerate(schema.inputs)
     )
+
+
+@cache
+def _versions() -> dict[tuple[str, str], list[Any]]:
+    """All versions of each operator's schema, oldest first."""
+    found: dict[tuple[str, str], list[Any]] = {}
+    for schema in sorted(onnx.defs.get_all_schemas_with_history(), key=lambda s: s.since_version):
+        found.setdefault((schema.domain, schema.name), []).append(schema)
+    return found
+
+
+def _allowed_since(rule: Formal, text: str) -> int | None:
+    """The first later version of the operator that takes the type at the same input; None where none does."""
+    domain, op, version = rule.schema
+    for schema in _versions().get((domain, op), ()):
+        if schema.since_version > version and rule.place < len(schema.inputs):
+            formal = schema.inputs[rule.place]
+            if formal.name == rule.name and text in formal.types:
+                return int(schema.since_version)
+    return None
 
 
 def spelled(type_: Type) -> str | None:
@@ -67,8 +95,12 @@ def spelled(type_: Type) -> str | None:
 
 
 @lru_cache(maxsize=1 << 12)
-def check(rules: tuple[Formal, ...], types: tuple[Type | None, ...]) -> None:
-    """Raise `InferError` when an input has a type that the schema does not allow."""
+def check(rules: tuple[Formal, ...], types: tuple[Type | None, ...]) -> tuple[str, ...]:
+    """What is to be warned of. Raises `InferError` when an input has a type that no version of the schema allows.
+
+    Exporters mix versions: a type that a later version allows at the same input means there what it would mean here.
+    """
+    warnings = []
     bound: dict[str, tuple[int, str, str]] = {}
     for i, type_ in enumerate(types):
         rule = rules[i] if i < len(rules) else rules[-1] if rules and rules[-1].variadic else None
@@ -76,7 +108,7 @@ def check(rules: tuple[Formal, ...], types: tuple[Type | None, ...]) -> None:
         if rule is None or text is None:
             continue
         if text not in rule.allowed:
-            raise InferError(f"input {i} ({rule.name}) must be {_listed(rule.allowed)}, but is {_ours(text)}")
+            warnings.append(_excused(rule, i, text))
         if rule.shared:
             first, name, other = bound.setdefault(rule.variable, (i, rule.name, text))
             if other != text:
@@ -84,6 +116,16 @@ def check(rules: tuple[Formal, ...], types: tuple[Type | None, ...]) -> None:
                     f"inputs {first} ({name}) and {i} ({rule.name}) must have one type, but are {_ours(other)} and "
                     f"{_ours(text)}"
                 )
+    return tuple(warnings)
+
+
+def _excused(rule: Formal, i: int, text: str) -> str:
+    """The warning of a type that only a later version allows. Raises `InferError` where none does."""
+    since = _allowed_since(rule, text)
+    if since is None:
+        raise InferError(f"input {i} ({rule.name}) must be {_listed(rule.allowed)}, but is {_ours(text)}")
+    _, op, version = rule.schema
+    return f"{op}-{version} takes no {_ours(text)} for input {i} ({rule.name}); it is computed as {op}-{since} does"
 
 
 def _ours(text: str) -> str:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import onnx
+import pytest
+from onnx.reference import ReferenceEvaluator
 
+from atc_py import Session, compile_model, frontend
+from atc_py.emit import om_bytes
 from atc_py.frontend.codes import CODES
 from tests.frontend.models import model, problems, read
 
@@ -125,3 +130,24 @@ def test_different_kinds_of_mistakes_come_together() -> None:
 def test_codes_have_explanations() -> None:
     for code, (meaning, explanation) in CODES.items():
         assert re.fullmatch(r"[EW]\d{5}", code) and meaning and len(explanation) > 20
+
+
+@pytest.mark.parametrize(
+    ("node", "since"),
+    [("Min(x, w)", 12), ("Max(x, w)", 12), ("Clip(x, lo)", 12), ("Pow(x, w)", 12), ("Relu(x)", 14)],
+)
+def test_types_that_only_a_later_version_allows_are_warned_of(node: str, since: int) -> None:
+    proto = model(f"g (int64[3] x, int64[3] w, int64 lo) => (int64[3] y) {{ y = {node} z = {node} }}", opset=11)
+    found = frontend.import_model(proto)
+    op = node.split("(")[0]
+    [w] = [w for w in found.warnings if w.code == "W16205"]
+    assert w.place == f"node '{op}_0' ({op})" and f"as {op}-{since} does" in w.cause
+    feeds = {"x": np.array([-3, 4, 1]), "w": np.array([2, 2, 2]), "lo": np.array(0)}
+    newer = model(f"g (int64[3] x, int64[3] w, int64 lo) => (int64[3] y) {{ y = {node} }}", opset=since)
+    want = ReferenceEvaluator(newer).run(None, feeds)[0]
+    np.testing.assert_array_equal(Session(om_bytes(compile_model(proto))).run(None, feeds)[0], want)
+
+
+def test_a_type_that_no_version_allows_is_an_error() -> None:
+    [p] = problems(model("g (string[3] x, string[3] w) => (string[3] y) { y = Min(x, w) }", opset=11))
+    assert p.code == "E16113" and "is string" in p.cause
