@@ -13,13 +13,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from onnx import GraphProto, ModelProto, TensorProto, TypeProto, helper
+from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, TypeProto, helper
 
 from atc_py.errors import AtcError
 from tests.mutations import OPERATORS, try_each
 
 LARGE = 1 << 25
 NUMBERS = (0, 1, 2, 3, -1, -2, 7, 64, 1 << 20, 1 << 31, 1 << 40, (1 << 63) - 1, -(1 << 63))
+KINDS = (
+    AttributeProto.FLOAT, AttributeProto.INT, AttributeProto.STRING, AttributeProto.TENSOR, AttributeProto.GRAPH,
+    AttributeProto.FLOATS, AttributeProto.INTS, AttributeProto.STRINGS,
+)  # fmt: skip
 
 
 def _graphs(graph: GraphProto) -> list[GraphProto]:
@@ -71,7 +75,7 @@ def _attribute(graph: GraphProto, rng: random.Random) -> None:
     elif action < 0.25:
         a.name = rng.choice([b.name for _, b in found])
     elif action < 0.35:
-        a.type = rng.choice([1, 2, 3, 4, 5, 6, 7, 8])
+        a.type = rng.choice(KINDS)
     elif a.ints:
         k = rng.randrange(len(a.ints))
         a.ints[k] = rng.choice(NUMBERS)

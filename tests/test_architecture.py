@@ -241,7 +241,7 @@ class Sets(ast.NodeVisitor):
             self.found.append(node.lineno)
         self.generic_visit(node)
 
-    visit_ListComp = visit_GeneratorExp = visit_DictComp = _comprehension  # type: ignore[assignment]
+    visit_ListComp = visit_GeneratorExp = visit_DictComp = _comprehension
 
 
 @pytest.mark.parametrize(

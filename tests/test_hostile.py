@@ -211,7 +211,8 @@ def _outputs(plan: Any, **fields: Any) -> Any:
 
 
 def _first(plan: Any, space: str) -> int:
-    return next(b.id for b in plan.buffers if b.space.value == space)
+    found: int = next(b.id for b in plan.buffers if b.space.value == space)
+    return found
 
 
 def _without_inputs(plan: Any) -> Any:
@@ -277,7 +278,7 @@ def test_a_graph_that_says_it_is_small_and_is_not(tiny: bytes) -> None:
 # -- sizes that make no sense, in operators ------------------------------------------------------------------------
 
 HUGE = 1 << 33
-WINDOWS = {
+WINDOWS: dict[str, dict[str, Any]] = {
     "MaxPool": {"kernel_shape": [HUGE], "pads": [HUGE // 2, HUGE // 2], "strides": [HUGE]},
     "AveragePool": {"kernel_shape": [HUGE], "pads": [HUGE // 2, HUGE // 2], "strides": [HUGE]},
     "LpPool": {"kernel_shape": [HUGE], "pads": [HUGE // 2, HUGE // 2], "strides": [HUGE]},
@@ -287,17 +288,17 @@ WINDOWS = {
 
 @pytest.mark.parametrize("op", WINDOWS)
 def test_windows_larger_than_everything(op: str) -> None:
-    x = np.float32([[[1, 2, 3, 4]]])
+    x = np.array([[[1, 2, 3, 4]]], np.float32)
     session = Session(om_of(model([node(op, ["x"], ["y"], **WINDOWS[op])], {"x": (FLOAT, [1, 1, 4])}, ["y"])))
     [y] = session.run(None, {"x": x})
-    whole = {"MaxPool": [[[4]]], "AveragePool": [[[2.5]]], "LpPool": [[[30**0.5]]], "LRN": x}[op]
-    np.testing.assert_allclose(y, whole, rtol=1e-5)
+    whole: dict[str, Any] = {"MaxPool": [[[4]]], "AveragePool": [[[2.5]]], "LpPool": [[[30**0.5]]], "LRN": x}
+    np.testing.assert_allclose(y, whole[op], rtol=1e-5)
 
 
 @pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
 def test_strides_larger_than_everything(op: str) -> None:
     conv = node(op, ["x", "w"], ["y"], strides=[1 << 40])
     width = 4 if op == "Conv" else 1
-    proto = model([conv], {"x": (FLOAT, [1, 1, width])}, ["y"], {"w": np.float32([[[1, 2, 3]]])})
+    proto = model([conv], {"x": (FLOAT, [1, 1, width])}, ["y"], {"w": np.array([[[1, 2, 3]]], np.float32)})
     [y] = Session(om_of(proto)).run(None, {"x": np.ones((1, 1, width), np.float32)})
     assert y.tolist() == ([[[6]]] if op == "Conv" else [[[1, 2, 3]]])

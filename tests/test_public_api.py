@@ -55,7 +55,7 @@ def test_compile_write_and_run(tmp_path: Path) -> None:
     assert stages == ["read", "survey", "optimize", "lower", "schedule", "verify"]
     size = write_file(om, tmp_path / "m.om")
     assert size == (tmp_path / "m.om").stat().st_size
-    [y] = Session(tmp_path / "m.om").run(None, {"x": np.float32([[-1, 0, 1]] * 2)})
+    [y] = Session(tmp_path / "m.om").run(None, {"x": np.array([[-1, 0, 1]] * 2, np.float32)})
     assert y.tolist() == [[0, 0, 1]] * 2
 
 

@@ -64,7 +64,9 @@ def test_a_chain_with_a_symbolic_size() -> None:
 
 def test_a_chain_of_constants_is_folded() -> None:
     nodes = [node("Sin", [f"v{i}"], [f"v{i + 1}"]) for i in range(3000)]
-    proto = model([*nodes, node("Add", ["x", "v3000"], ["y"])], {"x": (FLOAT, [4])}, ["y"], {"v0": np.float32([1] * 4)})
+    proto = model(
+        [*nodes, node("Add", ["x", "v3000"], ["y"])], {"x": (FLOAT, [4])}, ["y"], {"v0": np.array([1] * 4, np.float32)}
+    )
     om, [y] = convert_and_run(proto, 2, {"x": np.zeros(4, np.float32)})
     assert len(list(om.plan.tasks())) == 1 and y.shape == (4,)
 
@@ -74,7 +76,7 @@ def test_two_thousand_branches() -> None:
     nodes = [node("Mul", ["x", f"w{i}"], [f"b{i}"]) for i in range(n)] + [
         node("Sum", [f"b{i}" for i in range(n)], ["y"])
     ]
-    weights = {f"w{i}": np.float32([i]) for i in range(n)}
+    weights = {f"w{i}": np.array([i], np.float32) for i in range(n)}
     proto = model(nodes, {"x": (FLOAT, [4])}, ["y"], weights)
     _, [y] = convert_and_run(proto, 2, {"x": np.ones(4, np.float32)})
     np.testing.assert_allclose(y, np.full(4, n * (n - 1) / 2), rtol=1e-5)
@@ -83,7 +85,9 @@ def test_two_thousand_branches() -> None:
 def test_two_thousand_outputs() -> None:
     n = 2000
     nodes = [node("Add", ["x", f"w{i}"], [f"y{i}"]) for i in range(n)]
-    proto = model(nodes, {"x": (FLOAT, [2])}, [f"y{i}" for i in range(n)], {f"w{i}": np.float32([i]) for i in range(n)})
+    proto = model(
+        nodes, {"x": (FLOAT, [2])}, [f"y{i}" for i in range(n)], {f"w{i}": np.array([i], np.float32) for i in range(n)}
+    )
     _, ys = convert_and_run(proto, 2, {"x": np.zeros(2, np.float32)})
     assert [float(y[0]) for y in ys] == list(range(n))
 
@@ -110,7 +114,7 @@ def nested(depth: int) -> Any:
     outer = node("If", ["c"], ["y"])
     outer.attribute.append(body_attribute(inner, "then_branch"))
     outer.attribute.append(body_attribute(other, "else_branch"))
-    return model([outer], {"x": (FLOAT, [2]), "c": (BOOL, [])}, ["y"], {"one": np.float32([1])})
+    return model([outer], {"x": (FLOAT, [2]), "c": (BOOL, [])}, ["y"], {"one": np.array([1], np.float32)})
 
 
 @pytest.mark.parametrize("level", [0, 2])

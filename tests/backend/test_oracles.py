@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,10 @@ def test_oracle(name: str, oracle: str) -> None:
 def test_the_function_body_of_bernoulli_draws_ones_with_the_complement() -> None:
     body, operator = (cases()[f"node/test_bernoulli{form}"].load().model for form in ("_expanded", ""))
     ones = np.ones(10)
-    for run in (lambda m: backend.prepare(m).run([ones])[0], lambda m: _ask(REF, m, {"x": ones})[0]):
+    runs: list[Callable[[onnx.ModelProto], Any]] = [
+        lambda m: backend.prepare(m).run([ones])[0], lambda m: _ask(REF, m, {"x": ones})[0]
+    ]  # fmt: skip
+    for run in runs:
         assert np.all(run(body) == 0) and np.all(run(operator) == 1)
     if _at_the_pages_versions(ORT):  # it takes the body for the operator, which it has no kernel of
         old = onnx.ModelProto.FromString(operator.SerializeToString())

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from om_format import OmFile, OmHeader, Partition, serialize, write_om
+from om_format.proto.ge_ir_pb2 import ModelDef
 from om_format.proto.task_pb2 import ModelTaskDef
 from tests.cli.helpers import MODELS, atc, codes, problems, valid
 from tests.om_format.sample import conv_model
 
 CNN = MODELS / "small_cnn.onnx"
-READERS = {
+READERS: dict[str, list[object]] = {
     "inspect": ["inspect"],
     "run": ["run"],
     "verify": ["verify"],
@@ -93,14 +96,14 @@ def test_what_is_no_om(verb: str, tmp_path: Path) -> None:
     assert codes(atc(*call(verb, tmp_path / "none.om", tmp_path))) == ["E13000"]
 
 
-def rewritten(om: Path, target: Path, kind: int, change: object) -> Path:
+def rewritten(om: Path, target: Path, kind: int, change: Callable[[Any], None]) -> Path:
     """The file with one message changed and all digests made anew: damage that only `verify` can see."""
     with OmFile.open(om) as file:
         parts: dict[int, bytes] = {p.kind: bytes(p.data) for p in file.models[0].partitions}
         header = OmHeader(name=file.header.name)
         message = file.task_info() if kind == Partition.TASK_INFO else file.model_def()
     del parts[Partition.INTEGRITY]
-    change(message)  # type: ignore[operator]
+    change(message)
     parts[kind] = serialize(message)
     sink = io.BytesIO()
     write_om(sink, header, parts)  # type: ignore[arg-type]
@@ -109,12 +112,12 @@ def rewritten(om: Path, target: Path, kind: int, change: object) -> Path:
 
 
 def test_projections_that_disagree_with_the_plan_are_found(om: Path, tmp_path: Path) -> None:
-    def move(model: object) -> None:
-        op = next(o for o in model.graph[0].op if "_task_id" in o.attr)  # type: ignore[attr-defined]
+    def move(model: ModelDef) -> None:
+        op = next(o for o in model.graph[0].op if "_task_id" in o.attr)
         op.output_i[0] += 512
 
-    def restream(info: object) -> None:
-        info.task[0].stream_id += 1  # type: ignore[attr-defined]
+    def restream(info: ModelTaskDef) -> None:
+        info.task[0].stream_id += 1
 
     for kind, change in ((Partition.MODEL_DEF, move), (Partition.TASK_INFO, restream)):
         bad = rewritten(om, tmp_path / "bad.om", kind, change)
@@ -129,7 +132,7 @@ def test_foreign_files_are_shown_but_not_run(tmp_path: Path) -> None:
         Partition.TASK_INFO: serialize(ModelTaskDef(stream_num=1)),
     }
     sink = io.BytesIO()
-    write_om(sink, OmHeader(name="theirs"), parts)  # type: ignore[arg-type]
+    write_om(sink, OmHeader(name="theirs"), parts)
     foreign = _without_digests(sink.getvalue())
     path = tmp_path / "foreign.om"
     path.write_bytes(foreign)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,8 @@ def image(batch: int = 1) -> np.ndarray:
 
 
 def outputs(folder: Path) -> np.ndarray:
-    return np.load(folder / "probabilities.npy")
+    found: np.ndarray = np.load(folder / "probabilities.npy")
+    return found
 
 
 def test_without_inputs_seeded_random_ones_are_drawn(om: Path) -> None:
@@ -83,13 +86,13 @@ def test_every_form_of_output_holds_the_result(form: str, om: Path, tmp_path: Pa
     result = atc("run", om, "--input", tmp_path / "x.npy", "--output", tmp_path / "out", "--outfmt", form, "--json")
     [file] = valid(result.stdout, "run")["files"]
     [want] = Session(str(om)).run(None, {"x": np.load(tmp_path / "x.npy")})
-    got = {
+    readers: dict[str, Callable[[], Any]] = {
         "NPY": lambda: np.load(file),
         "BIN": lambda: np.fromfile(file, np.float32).reshape(1, 10),
         "TXT": lambda: np.loadtxt(file, dtype=np.float32).reshape(1, 10),
         "NPZ": lambda: np.load(file)["probabilities"],
-    }[form]()
-    np.testing.assert_array_equal(got, want)
+    }
+    np.testing.assert_array_equal(readers[form](), want)
     assert [p.name for p in (tmp_path / "out").iterdir()] == [Path(file).name]
 
 
@@ -131,7 +134,7 @@ def _npy(path: Path, array: np.ndarray) -> Path:
     return path
 
 
-BAD = {
+BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "dtype": (lambda d: _npy(d / "x.npy", np.zeros((1, 3, 32, 32))), "E30008"),
     "shape": (lambda d: _npy(d / "x.npy", np.zeros((1, 3, 16, 32), np.float32)), "E30001"),
     "rank": (lambda d: _npy(d / "x.npy", np.zeros((3, 32, 32), np.float32)), "E30001"),

@@ -242,7 +242,12 @@ def test_degenerate_models(tmp_path: Path) -> None:
     found = shown(
         tmp_path,
         passthrough=model([node("Identity", ["x"], ["y"])], {"x": (FLOAT, [2])}, ["y"]),
-        constant=model([node("Add", ["a", "b"], ["y"])], {}, ["y"], {"a": np.float32([1]), "b": np.float32([2])}),
+        constant=model(
+            [node("Add", ["a", "b"], ["y"])],
+            {},
+            ["y"],
+            {"a": np.array([1], np.float32), "b": np.array([2], np.float32)},
+        ),
         unused=model([node("Relu", ["x"], ["y"])], {"x": (FLOAT, [2]), "z": (STRING, ["N"])}, ["y"]),
         empty=model(
             [node("Concat", ["x", "e"], ["y"], axis=0)],

@@ -21,7 +21,7 @@ from om_format import Partition, TaskType, parse_inout
 from om_format.dtypes import dtype_from_ge, dtype_from_proto
 
 ROOT = Path(__file__).resolve().parents[2]
-CASES = {
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "static cnn": ("small_cnn", {"input_shapes": {"x": (1, 3, 32, 32)}}),
     "symbolic cnn": ("small_cnn", {}),
     "plain cnn": ("small_cnn", {"opt_level": 0, "input_shapes": {"x": (1, 3, 32, 32)}}),
@@ -90,7 +90,7 @@ def test_model_def_has_the_plan_s_figures(case: tuple[Any, Loaded]) -> None:
     assert attr["memory_size"].i == (plan.arena or 0)
     assert attr["stream_num"].i == plan.streams and attr["event_num"].i == plan.events
     weights = [b for b in plan.buffers if b.space is Space.WEIGHTS]
-    assert attr["weight_size"].i == max(((b.offset or 0) + b.nbytes for b in weights), default=0)  # type: ignore[operator]
+    assert attr["weight_size"].i == max(((b.offset or 0) + b.nbytes for b in weights), default=0)
     assert [s.decode() for s in attr["attr_model_out_nodes_name"].list.s] == [p.name for p in plan.outputs]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 import onnx.shape_inference
 import pytest
+from onnx.backend.test.case.test_case import TestCase
 
 from atc_py import frontend
 from atc_py.errors import AtcError
@@ -24,12 +25,17 @@ CORPUS = Path(os.environ.get("ATC_CORPUS", Path(__file__).parents[3] / "shared/c
 MODELS = LIGHT + sorted(CORPUS.glob("*.onnx"))
 
 
+def _file(t: TestCase) -> str:
+    assert t.model_dir is not None
+    return os.path.join(t.model_dir, "model.onnx")
+
+
 @lru_cache(maxsize=1)
 def suites() -> dict[str, Any]:
     from onnx.backend.test.loader import load_model_tests
 
     return {
-        t.name: t.model or os.path.join(t.model_dir, "model.onnx")
+        t.name: t.model or _file(t)
         for kind in ("node", "simple", "pytorch-converted", "pytorch-operator")
         for t in load_model_tests(kind=kind)
     }

@@ -37,7 +37,13 @@ def test_fused_matmul(swap_a: int, swap_b: int, batch: int) -> None:
     a, b = real(*((2, 5, 4) if swap_a else (2, 4, 5))), real(*((2, 3, 5) if swap_b else (2, 5, 3)))
     if batch:
         a, b = np.ascontiguousarray(np.swapaxes(a, 0, 1)), np.ascontiguousarray(np.swapaxes(b, 0, 1))
-    attrs = {"transA": swap_a, "transB": swap_b, "transBatchA": batch, "transBatchB": batch, "alpha": 0.5}
+    attrs: dict[str, Any] = {
+        "transA": swap_a,
+        "transB": swap_b,
+        "transBatchA": batch,
+        "transBatchB": batch,
+        "alpha": 0.5,
+    }
     agree(f"{MS}FusedMatMul", [a, b], symbolic=True, **attrs)
     if not batch:
         agree(f"{MS}TransposeMatMul", [a, b], transA=swap_a, transB=swap_b, alpha=2.0)
@@ -58,7 +64,8 @@ def test_fused_gemm(name: str) -> None:
 @pytest.mark.parametrize("summed", [False, True])
 def test_fused_conv(name: str, params: list[float], summed: bool) -> None:
     given = [real(1, 2, 6, 6), real(3, 2, 3, 3), real(3), real(1, 3, 6, 6) if summed else None]
-    attrs = {"activation": name, "pads": [1, 1, 1, 1]} | ({"activation_params": params} if params else {})
+    attrs: dict[str, Any] = {"activation": name, "pads": [1, 1, 1, 1]}
+    attrs |= {"activation_params": params} if params else {}
     agree(f"{MS}FusedConv", given, **attrs)
 
 
@@ -88,8 +95,9 @@ def test_gelus() -> None:
     # onnxruntime's tanh and exp are approximations
     agree(f"{MS}FastGelu", [x, bias], rtol=1e-4, atol=1e-5)
     agree(f"{MS}FastGelu", [x], rtol=1e-4, atol=1e-5)
-    for alpha in ({}, {"alpha": 1.0}):
-        agree(f"{MS}QuickGelu", [x], rtol=1e-4, **alpha)
+    several: list[dict[str, Any]] = [{}, {"alpha": 1.0}]
+    for attrs in several:
+        agree(f"{MS}QuickGelu", [x], rtol=1e-4, **attrs)
 
 
 def test_bias_split_gelu_by_its_definition() -> None:
@@ -209,7 +217,7 @@ def test_nhwc_max_pool() -> None:
 @pytest.mark.parametrize("dilation", [1, 2])
 def test_causal_convolution(activation: str, past: bool, dilation: int) -> None:
     given = [real(2, 3, 5), real(3, 1, 4), real(3), real(2, 3, 3 * dilation) if past else None]
-    attrs = {"activation": activation, "dilation": dilation}
+    attrs: dict[str, Any] = {"activation": activation, "dilation": dilation}
     agree(f"{MS}CausalConvWithState", given, 2, consts=(1, 2), rtol=1e-4, symbolic=True, **attrs)
 
 

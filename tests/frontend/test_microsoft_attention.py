@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.ops.one_node import agree, feeds, model, ours, same
+from tests.ops.one_node import Limits, agree, feeds, model, ours, same
 
 RNG = np.random.default_rng(13)
 MS = "com.microsoft::"
 BATCH, STEPS, HEADS, SIZE = 2, 4, 3, 4
 WIDTH = HEADS * SIZE
-LIMITS = {"rtol": 1e-4, "atol": 1e-5}
+LIMITS: Limits = {"rtol": 1e-4, "atol": 1e-5}
 
 
 def real(*shape: int) -> Any:
@@ -40,7 +40,7 @@ def test_attention(form: str, causal: int, past: int) -> None:
         real(BATCH, STEPS, 5), real(5, 3 * WIDTH), real(3 * WIDTH), mask(form, STEPS + past) if form else None,
         real(2, BATCH, HEADS, past, SIZE) if past else None,
     ]  # fmt: skip
-    attrs = {"num_heads": HEADS, "unidirectional": causal}
+    attrs: dict[str, Any] = {"num_heads": HEADS, "unidirectional": causal}
     agree(f"{MS}Attention", given, 2, **attrs, **LIMITS)
     agree(f"{MS}Attention", given, 2, symbolic=form != "both", scale=0.3, mask_filter_value=-5.0, **attrs, **LIMITS)
 
@@ -78,7 +78,7 @@ def test_multi_head(form: str, causal: int, past: int, bias: bool) -> None:
         mask(form, keys) if form else None, real(1, HEADS, STEPS, keys) if bias else None,
         *([real(BATCH, HEADS, past, SIZE)] * 2 if past else []),
     ]  # fmt: skip
-    attrs = {"num_heads": HEADS, "unidirectional": causal}
+    attrs: dict[str, Any] = {"num_heads": HEADS, "unidirectional": causal}
     agree(f"{MS}MultiHeadAttention", given, 3, **attrs, **LIMITS)
     # onnxruntime reads a past only where the present is asked for.
     agree(f"{MS}MultiHeadAttention", given, 3 if past else 1, symbolic=True, scale=0.3, **attrs, **LIMITS)
@@ -129,5 +129,5 @@ def test_linear_attention(rule: str, past: bool, wide: bool) -> None:
         -np.abs(real(BATCH, STEPS, 2 * SIZE if wide else 2)) if "gated" in rule else None,
         np.abs(real(BATCH, STEPS, 2)) if "delta" in rule else None,
     ]  # fmt: skip
-    attrs = {"q_num_heads": 4, "kv_num_heads": 2, "update_rule": rule}
+    attrs: dict[str, Any] = {"q_num_heads": 4, "kv_num_heads": 2, "update_rule": rule}
     agree(f"{MS}LinearAttention", given, 2, symbolic=True, **attrs, **LIMITS)

@@ -129,7 +129,7 @@ def test_matmul_n_bits_with_groups() -> None:
 def test_matmul_bnb4(kind: int, k: int, n: int, block: int) -> None:
     codes = RNG.integers(0, 256, -(-n * k // 2)).astype(np.uint8)
     largest = np.abs(real(-(-n * k // block)))
-    attrs = {"K": k, "N": n, "block_size": block, "quant_type": kind}
+    attrs: dict[str, Any] = {"K": k, "N": n, "block_size": block, "quant_type": kind}
     agree(f"{MS}MatMulBnb4", [real(2, 3, k), codes, largest], rtol=1e-4, atol=1e-4, consts=(1, 2), **attrs)
 
 

@@ -410,4 +410,5 @@ def test_operators_that_onnx_defines_by_others() -> None:
         x = np.random.default_rng(0).normal(size=[d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim])
         x = x.astype(np.float32)
         [want] = ReferenceEvaluator(proto).run(None, {"x": x})
+        assert isinstance(want, np.ndarray)
         np.testing.assert_allclose(interpret(read(proto), [x])[0], want, 1e-4, 1e-6)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from atc_py.fusion import fitting
 from atc_py.fusion.forms import Form, Forms, Outline
 from atc_py.fusion.pricing import Pricer
+from atc_py.fusion.tiles import fit
 from atc_py.ir.graph import STRUCTURAL, Graph, Node
 from tests.fusion.making import TARGET, fused, rand
 from tests.passes.interp import Builder
@@ -163,7 +164,6 @@ def blocks(count: int) -> Graph:
 
 def test_equal_blocks_are_cut_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
-    fit = fitting.fit
 
     def counted(*given: Any) -> Any:
         looked[-1] += 1

@@ -60,7 +60,7 @@ def plans(draw: st.DrawFn, largest: int = 12) -> Plan:
 
 def constant(number: int) -> Constant:
     data = np.full(20, number, np.float32)
-    blob = Blob(DType.FLOAT32, (20,), memoryview(data).cast("B"))
+    blob = Blob(DType.FLOAT32, (20,), data.data.cast("B"))
     if number == 0:
         return blob
     if number == 1:

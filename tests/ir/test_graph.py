@@ -24,7 +24,7 @@ def chain(*ops: str) -> tuple[Graph, list[Node]]:
     """x → ops… → output"""
     g = Graph("g")
     value = g.add_input("x", F)
-    nodes = []
+    nodes: list[Node] = []
     for op in ops:
         nodes.append(g.add(op, [value], [F], name=op.lower(), origin=(f"o{len(nodes)}",), names=[f"{op}_out"]))
         value = nodes[-1].outputs[0]

@@ -68,6 +68,21 @@ def loop(g: Graph, inputs: int, outputs: int) -> None:
     assert made.captures == 1
 
 
+def end_elsewhere(g: Graph) -> None:
+    end = g.net_output
+    end.op, end.origin = "Relu", ("x",)
+
+
+def without_captures(g: Graph) -> None:
+    branch = node(g, "If")
+    branch.captures = 0
+    g.set_inputs(branch, branch.inputs[:1])
+
+
+def attribute(value: Any) -> Callable[[Graph], Any]:
+    return lambda g: node(g, "Add").attrs.update(k=value)
+
+
 FLOAT = DType.FLOAT32
 BREAKS: dict[str, list[Callable[[Graph], Any]]] = {
     "EI001": [
@@ -106,7 +121,7 @@ BREAKS: dict[str, list[Callable[[Graph], Any]]] = {
         lambda g: g.add("NetOutput", [], []),
         lambda g: g.output_names.pop(),
         lambda g: g.set_input(g.net_output, 0, ABSENT),
-        lambda g: setattr(g.net_output, "op", "Relu") or setattr(g.net_output, "origin", ("x",)),
+        end_elsewhere,
     ],
     "EI008": [
         lambda g: setattr(node(g, "Const"), "const", None),
@@ -129,7 +144,7 @@ BREAKS: dict[str, list[Callable[[Graph], Any]]] = {
     "EI010": [
         lambda g: node(g, "If").subgraphs.pop("then_branch"),
         lambda g: node(g, "If").subgraphs["else_branch"].add_input("more", F),
-        lambda g: setattr(node(g, "If"), "captures", 0) or g.set_inputs(node(g, "If"), node(g, "If").inputs[:1]),
+        without_captures,
         lambda g: g.set_input(node(g, "If"), 1, ABSENT),
         lambda g: setattr(node(g, "Add"), "captures", 1),
         lambda g: loop(g, 3, 3),
@@ -143,7 +158,7 @@ BREAKS: dict[str, list[Callable[[Graph], Any]]] = {
         lambda g: constant(g, DimVec(DType.INT64, (1,), (symbol("K"),))),
     ],
     "EI012": [lambda g: setattr(node(g, "If").subgraphs["then_branch"], "symbols", {})],
-    "EI013": [lambda g, v=v: node(g, "Add").attrs.update(k=v) for v in ([1], (1, [2]), np.int64(1), np.zeros(1), {})],
+    "EI013": [*map(attribute, [[1], (1, [2]), np.int64(1), np.zeros(1), {}])],
     "EI014": [
         lambda g: retype(g, "Add", shape=(-1, 3, 4, 4)),
         lambda g: retype(g, "Add", shape=(2.0, 3, 4, 4)),

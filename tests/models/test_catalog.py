@@ -8,20 +8,22 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
 import pytest
 
 from models import catalog
+from tests.conftest import CorpusModel
 
 REPO = [e.id for e in catalog.load_manifest().values() if e.kind == "repo"]
 ONNX_VECTORS = [e.id for e in catalog.load_manifest().values() if e.id.startswith("pt_")]
 
 
-def test_manifest_entries_are_complete():
+def test_manifest_entries_are_complete() -> None:
     for entry in catalog.load_manifest().values():
         assert len(entry.sha256) == 64 and entry.bytes > 0, entry.id
         assert bool(entry.package) == bool(entry.version) == (entry.kind in ("pypi", "npm")), entry.id
@@ -29,7 +31,9 @@ def test_manifest_entries_are_complete():
 
 
 @pytest.mark.parametrize("model_id", REPO)
-def test_committed_models_run_at_each_size(model_id, corpus_model, run_onnxruntime):
+def test_committed_models_run_at_each_size(
+    model_id: str, corpus_model: Callable[[str], CorpusModel], run_onnxruntime: Callable[..., dict[str, Any]]
+) -> None:
     model = corpus_model(model_id)
     for alt in [False, True] if model.entry.alt else [False]:
         feeds = model.inputs(alt=alt)
@@ -37,7 +41,7 @@ def test_committed_models_run_at_each_size(model_id, corpus_model, run_onnxrunti
         assert all(np.isfinite(np.asarray(value, np.float64)).all() for value in outputs.values())
 
 
-def test_every_committed_model_is_listed():
+def test_every_committed_model_is_listed() -> None:
     # models/latency holds graphs without weights, which belong to measured latencies and are not run.
     found = catalog.MODELS_DIR.rglob("*.onnx")
     committed = {path.resolve() for path in found if "latency" not in path.parts}
@@ -45,7 +49,7 @@ def test_every_committed_model_is_listed():
 
 
 @pytest.mark.parametrize("model_id", ONNX_VECTORS)
-def test_vectors_beside_onnx_models(model_id, corpus_model):
+def test_vectors_beside_onnx_models(model_id: str, corpus_model: Callable[[str], CorpusModel]) -> None:
     model = corpus_model(model_id)
     graph = onnx.load(model.path).graph
     for inputs, outputs in catalog.expected(model.path):
@@ -54,7 +58,7 @@ def test_vectors_beside_onnx_models(model_id, corpus_model):
         assert list(outputs) == [value.name for value in graph.output]
 
 
-def test_unknown_id_names_the_way_out():
+def test_unknown_id_names_the_way_out() -> None:
     with pytest.raises(catalog.CatalogError, match=r"'nosuch'.*--list"):
         catalog.find("nosuch")
 
@@ -69,11 +73,12 @@ def graph_with(*inputs: onnx.ValueInfoProto, path: Path) -> Path:
     return path
 
 
-def entry_with(**fields: object) -> catalog.Entry:
-    return catalog.Entry(**{"id": "m", "kind": "repo", "path": "m.onnx", "sha256": "", "bytes": 1, **fields})
+def entry_with(**fields: Any) -> catalog.Entry:
+    plain: dict[str, Any] = {"id": "m", "kind": "repo", "path": "m.onnx", "sha256": "", "bytes": 1}
+    return catalog.Entry(**(plain | fields))
 
 
-def test_inputs_follow_the_spec(tmp_path):
+def test_inputs_follow_the_spec(tmp_path: Path) -> None:
     value, types = onnx.helper.make_tensor_value_info, onnx.TensorProto
     path = graph_with(
         value("ids", types.INT64, ["batch", "seq"]),
@@ -105,7 +110,7 @@ def test_inputs_follow_the_spec(tmp_path):
     assert (feeds["given"] != other["given"]).any()
 
 
-def test_second_size_overrides_and_falls_back(tmp_path):
+def test_second_size_overrides_and_falls_back(tmp_path: Path) -> None:
     value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", "c", "l"])
     path = graph_with(value, path=tmp_path / "m.onnx")
     entry = entry_with(spec=catalog.Spec(dims={"n": 2, "c": 3}), alt=catalog.Spec(dims={"n": 4}))
@@ -136,8 +141,16 @@ def sources(files: Mapping[str, bytes], path: Path) -> Path:
     return path
 
 
+Make = Callable[[Mapping[str, bytes], Path], Path]
+"""Packs files, by their names in the package, into an archive."""
+
+
+class Package(Protocol):
+    def __call__(self, make: Make, **files: bytes) -> list[str]: ...
+
+
 @pytest.fixture
-def package(monkeypatch, tmp_path):
+def package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Package:
     """Models `a` and `b` of one package: `package(make, a=…, b=…)` sets what it serves; returns downloads."""
     monkeypatch.setenv("ATC_MODELS_CACHE", str(tmp_path / "cache"))
     digest = hashlib.sha256(GOOD).hexdigest()
@@ -153,7 +166,7 @@ def package(monkeypatch, tmp_path):
     downloads: list[str] = []
     content: dict[str, bytes] = {}
 
-    def serve(make, **files: bytes) -> list[str]:
+    def serve(make: Make, **files: bytes) -> list[str]:
         content.update({f"no_such_pkg/{i}/model.onnx": data for i, data in files.items()})
         content["no_such_pkg/a/test_data_set_0/input_0.pb"] = VECTOR
 
@@ -168,7 +181,7 @@ def package(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("make", [wheel, sources])
-def test_fetch_takes_verified_files_once(package, make, tmp_path):
+def test_fetch_takes_verified_files_once(package: Package, make: Make, tmp_path: Path) -> None:
     downloads = package(make, a=GOOD, b=GOOD)
     assert catalog.find("a").path is None and "run scripts/models a" in catalog.find("a").reason
     assert catalog.fetch(["a", "b"]) == {}
@@ -179,13 +192,13 @@ def test_fetch_takes_verified_files_once(package, make, tmp_path):
     assert sorted(p.name for p in (tmp_path / "cache").iterdir()) == ["a", "b"]
 
 
-def test_fetch_refuses_another_file_and_keeps_the_rest(package):
+def test_fetch_refuses_another_file_and_keeps_the_rest(package: Package) -> None:
     package(wheel, a=GOOD, b=b"something else")
     assert "SHA-256 differs" in catalog.fetch(["a", "b"])["b"]
     assert catalog.find("a").path and not catalog.find("b").path
 
 
-def test_fetch_mends_a_damaged_cache(package):
+def test_fetch_mends_a_damaged_cache(package: Package) -> None:
     downloads = package(wheel, a=GOOD, b=GOOD)
     catalog.fetch(["a"])
     path = catalog.find("a").path
@@ -195,7 +208,7 @@ def test_fetch_mends_a_damaged_cache(package):
     assert catalog.fetch(["a"]) == {} and path.read_bytes() == GOOD and len(downloads) == 2
 
 
-def test_fetch_reports_a_failed_download(package, monkeypatch):
+def test_fetch_reports_a_failed_download(package: Package, monkeypatch: pytest.MonkeyPatch) -> None:
     package(wheel, a=GOOD)
 
     def fails(entry: catalog.Entry, folder: Path) -> None:
@@ -205,7 +218,7 @@ def test_fetch_reports_a_failed_download(package, monkeypatch):
     assert catalog.fetch(["a"]) == {"a": "no-such-pkg==1.0: ERROR: no network"}
 
 
-def test_external_data_is_part_of_the_model(monkeypatch, tmp_path):
+def test_external_data_is_part_of_the_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model, data = tmp_path / "m.onnx", tmp_path / "m.data"
     model.write_bytes(GOOD)
     data.write_bytes(VECTOR)
@@ -218,7 +231,7 @@ def test_external_data_is_part_of_the_model(monkeypatch, tmp_path):
     assert catalog.find("m").path is None and "m.data is absent" in catalog.find("m").reason
 
 
-def test_command_lists_and_fails_by_name(monkeypatch, tmp_path):
+def test_command_lists_and_fails_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ATC_SHARED_CORPUS", str(tmp_path / "nowhere"))
 
     def models(*args: str) -> subprocess.CompletedProcess[str]:

@@ -22,7 +22,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 
 @pytest.mark.parametrize("python", ["3.10", "3.11", "3.12"])
-def test_each_dependency_has_one_pin_within_its_range(python):
+def test_each_dependency_has_one_pin_within_its_range(python: str) -> None:
     lines = (ROOT / "scripts" / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins: dict[str, list[str]] = {}
     for pin in (Requirement(line) for line in lines if not line.startswith("#")):
@@ -35,7 +35,7 @@ def test_each_dependency_has_one_pin_within_its_range(python):
 
 
 @pytest.mark.parametrize("name", ["scripts/test", "scripts/demo", "scripts/models", ".ci/run"])
-def test_scripts_are_executable_and_well_formed(name):
+def test_scripts_are_executable_and_well_formed(name: str) -> None:
     script = ROOT / name
     assert os.access(script, os.X_OK)
     if "bash" in script.read_text(encoding="utf-8").splitlines()[0]:
@@ -68,19 +68,19 @@ esac
     return str(path)
 
 
-def test_old_python_is_named(tmp_path):
+def test_old_python_is_named(tmp_path: Path) -> None:
     done = environment(tmp_path, "false")
     assert done.returncode == 1 and "needs Python 3.10 or newer; tried: false" in done.stderr
     assert not (tmp_path / ".venv").exists()
 
 
-def test_missing_venv_module_leaves_nothing(tmp_path):
+def test_missing_venv_module_leaves_nothing(tmp_path: Path) -> None:
     done = environment(tmp_path, fake_python(tmp_path / "python", 'mkdir -p "$3"; exit 1'))
     assert done.returncode == 1 and "python3-venv" in done.stderr
     assert not (tmp_path / ".venv").exists()
 
 
-def test_second_run_installs_nothing_until_versions_change(tmp_path):
+def test_second_run_installs_nothing_until_versions_change(tmp_path: Path) -> None:
     python = fake_python(tmp_path / "python", 'mkdir -p "$3/bin"; cp "$0" "$3/bin/python"')
     log = tmp_path / "python.log"
     assert environment(tmp_path, python).stdout.endswith("ready\n")

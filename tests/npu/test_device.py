@@ -155,7 +155,7 @@ def test_states_that_change_places() -> None:
         ["c1", "b", "a"],
     )
     runner = looped("n", "", body, {"p": (FLOAT, [2]), "q": (FLOAT, [2])}, ["y", "z"])
-    p, q = np.float32([1, 2]), np.float32([3, 4])
+    p, q = np.array([1, 2], np.float32), np.array([3, 4], np.float32)
     for trips in range(4):
         y, z = runner.run(None, {"p": p, "q": q, "n": np.array(trips)})
         assert (y.tolist(), z.tolist()) == ((p.tolist(), q.tolist()) if trips % 2 == 0 else (q.tolist(), p.tolist()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -89,7 +90,7 @@ def test_every_element_of_a_view_lies_inside(offset: int, shape: list[int], stri
 
 
 def plan(*buffers: Buffer, **fields: Any) -> Plan:
-    whole = {"symbols": {}, "inputs": (), "outputs": (), "regions": (), "constants": ()}
+    whole: dict[str, Any] = {"symbols": {}, "inputs": (), "outputs": (), "regions": (), "constants": ()}
     return Plan("T", buffers=buffers, **{**whole, **fields})
 
 
@@ -178,7 +179,10 @@ def test_detached_values_share_nothing_with_what_they_came_from() -> None:
 
 
 def test_what_cannot_be_allocated_is_said() -> None:
-    for make in (lambda: allocate(1 << 62), lambda: fresh((1 << 30, 1 << 30), F32), lambda: fresh((-1,), F32)):
+    calls: list[Callable[[], object]] = [
+        lambda: allocate(1 << 62), lambda: fresh((1 << 30, 1 << 30), F32), lambda: fresh((-1,), F32)
+    ]  # fmt: skip
+    for make in calls:
         with pytest.raises(AtcError) as caught:
             make()
         assert caught.value.code == "E30004"
@@ -188,5 +192,5 @@ def test_bytes_of_an_array_are_its_own() -> None:
     array = np.arange(6, dtype=np.int16).reshape(2, 3)
     as_bytes(array)[:2] = 0xFF
     assert array[0, 0] == -1
-    assert as_bytes(np.float32(1).reshape(())).nbytes == 4
+    assert as_bytes(np.array(1, np.float32)).nbytes == 4
     assert as_bytes(np.empty((0, 3), F32)).nbytes == 0

@@ -85,9 +85,9 @@ def type_of(value: Any, proto: onnx.TypeProto | None = None) -> Type | None:
         if first is None and proto is not None:
             return _declared(proto)
         same = all(type_of(v) == first for v in value)
-        return SequenceType(
-            first if same else Tensor(first.dtype, None) if isinstance(first, Tensor) else Tensor(DType.FLOAT32, None)
-        )
+        if first is not None and same:
+            return SequenceType(first)
+        return SequenceType(Tensor(first.dtype if isinstance(first, Tensor) else DType.FLOAT32, None))
     array = np.asarray(value)
     return Tensor(DType.of(array.dtype), tuple(array.shape))
 

@@ -6,7 +6,7 @@ agree("com.microsoft::QuickGelu", [x], alpha=1.5)      # same outputs, same type
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import onnx
@@ -17,6 +17,13 @@ from atc_py.emit import om_bytes
 from atc_py.runtime.arrays import leaves
 
 OPSETS = {"": 21, "ai.onnx.ml": 3, "com.microsoft": 1}
+
+
+class Limits(TypedDict):
+    """Tolerances that several calls of `agree` or `same` share."""
+
+    rtol: float
+    atol: float
 
 
 def type_proto(value: Any, symbolic: bool = False) -> onnx.TypeProto:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -49,10 +50,10 @@ def test_integer_arithmetic_is_that_of_c(dtype: Any) -> None:
     a, b = (np.array(side, dtype) for side in zip(*pairs))
 
     def wrapped(x: int) -> int:
-        low = x & (2**bits - 1)
-        return low - 2**bits if info.min < 0 and low >= 2 ** (bits - 1) else low
+        low = x & ((1 << bits) - 1)
+        return low - (1 << bits) if info.min < 0 and low >= 1 << (bits - 1) else low
 
-    rules = {
+    rules: dict[str, Callable[[int, int], int]] = {
         "Add": lambda x, y: x + y,
         "Sub": lambda x, y: x - y,
         "Mul": lambda x, y: x * y,

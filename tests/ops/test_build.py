@@ -47,7 +47,7 @@ def test_what_was_asked_of_values() -> None:
         return np.array(value) if value else None
 
     values = Values(find, [0, 7, 0])
-    assert len(values) == 3 and not values.asked
+    assert (len(values), values.asked) == (3, False)
     assert values[-1] is None and values.asked and values.places == {2: False}
     assert [None if v is None else int(v) for v in values[:2]] == [None, 7]
     assert values.places == {2: False, 0: False, 1: True}

@@ -32,7 +32,10 @@ def normal(*shape: int) -> Any:
 def convolutions(draw: Any) -> tuple[str, dict[str, Any], list[Any]]:
     rank = draw(st.sampled_from([1, 2, 2, 3]))
     group, width, outs = (draw(st.sampled_from(c)) for c in ([1, 1, 2, 3], [1, 2, 5], [1, 2, 3]))
-    several = lambda low, high: [draw(st.integers(low, high)) for _ in range(rank)]  # noqa: E731
+
+    def several(low: int, high: int) -> list[int]:
+        return [draw(st.integers(low, high)) for _ in range(rank)]
+
     kernel, spatial = several(1, 4), several(1, 9)
     attrs: dict[str, Any] = {
         "kernel_shape": kernel,

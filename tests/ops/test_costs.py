@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ def work(op_name: str, *shapes: tuple[Any, ...] | None, values: dict[int, Any] |
     known = tuple(None if values is None or i not in values else np.array(values[i]) for i in range(len(types)))
     n = Infer(types, op.attributes(attrs), 1, known)
     result = op.infer_fn(n) if op.infer_fn is not None else None
-    return op.work(n, list(result) if isinstance(result, (list, tuple)) else [result])
+    return op.work(n, list(result) if isinstance(result, Sequence) else [result])
 
 
 def test_convolutions_are_products() -> None:

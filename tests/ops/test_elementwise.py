@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -60,7 +61,7 @@ def sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
 
 
-EXACT = {
+EXACT: dict[str, Callable[[float], float]] = {
     "Erf": math.erf,
     "Gelu": lambda x: 0.5 * x * math.erfc(-x / math.sqrt(2)),
     "Sigmoid": sigmoid,

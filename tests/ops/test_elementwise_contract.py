@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -27,7 +27,7 @@ NAMES = sorted(
     name for name, op in REGISTRY.items()
     if getattr(op.infer_fn, "__module__", "").split(".")[-1] in (*MODULES, "elementwise_base")
 )  # fmt: skip
-GIVEN = {
+GIVEN: dict[str, dict[str, Any]] = {
     "Cast": {"to": DType.FLOAT16},
     "BitCast": {"to": DType.FLOAT32},
     "BitShift": {"direction": "LEFT"},
@@ -84,7 +84,7 @@ def types_of(op: Op, inputs: list[Any], attrs: dict[str, Any]) -> tuple[Infer, T
         if "must be one of" in str(e) or "bits" in str(e):
             return None  # not a dtype of this operator
         raise
-    first = result if isinstance(result, Tensor) else result[0]  # type: ignore[index]
+    first = result[0] if isinstance(result, Sequence) else result
     assert isinstance(first, Tensor)
     return n, first
 

@@ -26,7 +26,7 @@ def floats(*shape: int) -> list[float]:
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("labels", [{"classlabels_ints": [7, 3, 5]}, {"classlabels_strings": ["a", "b", "c"]}])
 def test_linear_classifier(transform: str, labels: dict[str, Any]) -> None:
-    given = dict(coefficients=floats(3, 4), intercepts=floats(3), post_transform=transform, **labels)
+    given: dict[str, Any] = dict(coefficients=floats(3, 4), intercepts=floats(3), post_transform=transform, **labels)
     for x in (X, X[0], X.astype(np.float64), (X * 9).astype(np.int64), X[:0]):
         agree("ai.onnx.ml::LinearClassifier", [x], 2, **given)
     agree("ai.onnx.ml::LinearClassifier", [X], 2, symbolic=True, **given)
@@ -35,7 +35,7 @@ def test_linear_classifier(transform: str, labels: dict[str, Any]) -> None:
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC"])
 @pytest.mark.parametrize("labels", [{"classlabels_ints": [7, 3]}, {"classlabels_strings": ["a", "b"]}])
 def test_binary_linear_classifier(transform: str, labels: dict[str, Any]) -> None:
-    given = dict(coefficients=floats(1, 4), intercepts=floats(1), post_transform=transform, **labels)
+    given: dict[str, Any] = dict(coefficients=floats(1, 4), intercepts=floats(1), post_transform=transform, **labels)
     agree("ai.onnx.ml::LinearClassifier", [X], 2, **given)
 
 
@@ -51,14 +51,14 @@ def test_softmax_of_a_binary_classifier() -> None:
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("targets", [1, 3])
 def test_linear_regressor(transform: str, targets: int) -> None:
-    given = {"coefficients": floats(targets, 4), "targets": targets, "post_transform": transform}
+    given: dict[str, Any] = {"coefficients": floats(targets, 4), "targets": targets, "post_transform": transform}
     agree("ai.onnx.ml::LinearRegressor", [X], symbolic=True, **given)
     agree("ai.onnx.ml::LinearRegressor", [X], intercepts=floats(targets), **given)
 
 
 def test_probit() -> None:
     x = RNG.uniform(0.01, 0.99, (9, 2)).astype(np.float32)
-    unit = {"coefficients": [1.0, 0.0, 0.0, 1.0], "targets": 2, "post_transform": "PROBIT"}
+    unit: dict[str, Any] = {"coefficients": [1.0, 0.0, 0.0, 1.0], "targets": 2, "post_transform": "PROBIT"}
     agree("ai.onnx.ml::LinearRegressor", [x], rtol=1e-4, **unit)
 
 
@@ -172,7 +172,7 @@ def test_tree_regressor(modes: list[str], targets: int, how: str) -> None:
 
 def test_tree_regressor_of_float64_and_of_integers() -> None:
     given = forest(3, 3, MODES[:1], "target", [0])
-    tensors = {
+    tensors: dict[str, Any] = {
         f"{name}_as_tensor": helper.make_tensor(name, 11, [len(given[name])], given[name])
         for name in ("nodes_values", "target_weights")
     }
@@ -188,7 +188,7 @@ def test_tree_regressor_of_float64_and_of_integers() -> None:
 @pytest.mark.parametrize("base", [0, 3])
 def test_tree_classifier(transform: str, base: int) -> None:
     given = forest(4, 3, MODES[:1], "class", [0, 1, 2])
-    extra = {"base_values": floats(3)} if base else {}
+    extra: dict[str, Any] = {"base_values": floats(3)} if base else {}
     for labels in ({"classlabels_int64s": [7, 3, 5]}, {"classlabels_strings": ["a", "b", "c"]}):
         agree("ai.onnx.ml::TreeEnsembleClassifier", [X], 2, post_transform=transform, **given, **labels, **extra)
 
@@ -199,7 +199,7 @@ def test_tree_classifier(transform: str, base: int) -> None:
 def test_tree_classifier_of_two_classes(transform: str, positive: bool, base: int) -> None:
     given = forest(4, 3, MODES[:1], "class", [0], positive)
     given["class_weights"] = [w / 4 for w in given["class_weights"]]
-    extra = {"base_values": [0.1]} if base else {}
+    extra: dict[str, Any] = {"base_values": [0.1]} if base else {}
     for labels in ({"classlabels_strings": ["no", "yes"]}, {"classlabels_int64s": [4, 2]}):
         agree("ai.onnx.ml::TreeEnsembleClassifier", [X], 2, post_transform=transform, **given, **labels, **extra)
 

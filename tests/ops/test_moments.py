@@ -100,7 +100,7 @@ def test_applied_they_are_the_norm(dtype: Any, mean: float, shape: tuple[int, ..
     want = exact.reshape(shape) * scale.reshape(-1, 1, 1) + bias.reshape(-1, 1, 1)
     [got] = call("INInferV2", [x, scale, bias, *moments(x, (4, 8), 2 * groups)], 1, epsilon=1e-3)
     # The mean is a float32 number: what it is off, all results are, times scale / deviation.
-    tolerance = 1e-5 + 8 * np.finfo(np.float32).eps * mean if dtype is np.float32 else 4e-3
+    tolerance = float(1e-5 + 8 * np.finfo(np.float32).eps * mean) if dtype is np.float32 else 4e-3
     assert got.dtype == dtype
     np.testing.assert_allclose(got.astype(np.float64), want, rtol=tolerance, atol=tolerance)
 

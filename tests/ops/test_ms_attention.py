@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from atc_py.errors import AtcError
-from tests.ops.one_node import agree, expected, feeds, model, ours, same
+from tests.ops.one_node import Limits, agree, expected, feeds, model, ours, same
 
 RNG = np.random.default_rng(17)
 MS = "com.microsoft::"
 HEADS, KV, SIZE = 4, 2, 16
-LIMITS = {"rtol": 1e-4, "atol": 1e-5}
+LIMITS: Limits = {"rtol": 1e-4, "atol": 1e-5}
 
 
 def real(*shape: int) -> Any:
@@ -38,7 +38,7 @@ def inputs(
     return [*first, *cache, *counts, *turns]
 
 
-ATTRS = {"num_heads": HEADS, "kv_num_heads": KV}
+ATTRS: dict[str, Any] = {"num_heads": HEADS, "kv_num_heads": KV}
 OP = f"{MS}GroupQueryAttention"
 
 

@@ -36,7 +36,10 @@ def test_node(test: node_models.NodeTest) -> None:
 @st.composite
 def poolings(draw: Any) -> tuple[str, dict[str, Any], Any, int]:
     rank = draw(st.sampled_from([1, 2, 2, 3]))
-    several = lambda low, high: [draw(st.integers(low, high)) for _ in range(rank)]  # noqa: E731
+
+    def several(low: int, high: int) -> list[int]:
+        return [draw(st.integers(low, high)) for _ in range(rank)]
+
     kernel, spatial, dilations = several(1, 4), several(1, 9), several(1, 3)
     attrs: dict[str, Any] = {"kernel_shape": kernel, "strides": several(1, 3)}
     auto = draw(st.sampled_from(["NOTSET", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"]))

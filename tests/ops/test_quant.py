@@ -121,6 +121,7 @@ def test_convolutions_are_exact(channels: int, outs: int, group: int, kernel: in
     sums = reference_conv(
         x.astype(np.int64) - int(zx), w.astype(np.int64) - zw.astype(np.int64)[:, None, None, None], 2, 1, group
     )
+    const: tuple[int, ...]
     for const in ((), (1, 2, 3), (1, 3)):
         np.testing.assert_array_equal(run("ConvInteger", x, w, zx, zw, const=const, **attrs), sums)
 
@@ -169,7 +170,7 @@ def test_dequantize_undoes_quantize(dtype: Any, layout: str) -> None:
     shape = {"tensor": (), "axis": (6,), "block": (3, 2, 5)}[layout]
     scale = np.asarray(rng.uniform(0.1, 2, shape)).astype(np.float32)
     zero = np.asarray(rng.integers(low, high + 1, shape)).astype(dtype)
-    attrs = {"axis": 1, "block_size": 4 if layout == "block" else 0}
+    attrs: dict[str, Any] = {"axis": 1, "block_size": 4 if layout == "block" else 0}
     x = run("DequantizeLinear", q, scale, zero, **attrs)
     assert x.dtype == np.float32
     back = run("QuantizeLinear", x, scale, zero, **attrs)

@@ -28,7 +28,7 @@ def run(name: str, *inputs: Any, **attrs: Any) -> np.ndarray:
     given_types = tuple(None if a is None else tensor_type(a) for a in inputs)
     assert op.infer_fn is not None
     inferred: Any = op.infer_fn(Infer(given_types, filled))
-    result = evaluated(op, filled, inputs, [None])[0]
+    result: np.ndarray = evaluated(op, filled, inputs, [None])[0]
     assert inferred.dims == result.shape and inferred.dtype.numpy == result.dtype
     return result
 
@@ -53,9 +53,9 @@ def test_against_integers(m: int, k: int, n: int, turned: bool, real: bool, dtyp
     right = np.ascontiguousarray(b.T) if turned else b
     operands = (a, a_scale, a_zero, right, b_scale, b_zero, bias)
     if real:
-        whole = sums + (bias.astype(np.int64) if bias_dtype is np.int32 else 0)
+        whole = sums + (bias.astype(np.int64) if bias is not None and bias_dtype is np.int32 else 0)
         want = whole.astype(F) * steps
-        if bias_dtype is np.float32:
+        if bias is not None and bias_dtype is np.float32:
             want = want + bias
         np.testing.assert_array_equal(run("QuantMatmul", *operands, transB=int(turned)), want)
         return

@@ -37,7 +37,10 @@ def layers(draw: Any) -> tuple[str, dict[str, Any], list[Any]]:
     direction = draw(st.sampled_from(["forward", "reverse", "bidirectional"]))
     d = 2 if direction == "bidirectional" else 1
     attrs: dict[str, Any] = {"hidden_size": hidden, "direction": direction}
-    maybe = lambda value: value if draw(st.booleans()) else None  # noqa: E731
+
+    def maybe(value: Any) -> Any:
+        return value if draw(st.booleans()) else None
+
     lengths = np.array([draw(st.integers(1, steps)) for _ in range(batch)], np.int32)
     gates = GATES[op] * hidden
     inputs = [normal(steps, batch, width), normal(d, gates, width), normal(d, gates, hidden)]

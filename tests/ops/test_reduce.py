@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -38,7 +39,7 @@ def run(name: str, *inputs: Any, out: Any = None, **attrs: Any) -> Any:
     return op.kernel_fn(Call(op.attributes(attrs), (), (out,)), *inputs)
 
 
-EXACT = {
+EXACT: dict[str, Callable[..., Any]] = {
     "ReduceSum": np.sum,
     "ReduceMean": np.mean,
     "ReduceProd": np.prod,

@@ -15,6 +15,7 @@ from atc_py.ir.types import DType, Sequence, Tensor
 from atc_py.ops import reference
 from atc_py.ops.base import Call, Engine, Infer, InferError, Op
 from tests.ops import node_models
+from tests.ops.harness import attributes
 
 N = symbol("N")
 FLOAT = DType.FLOAT32
@@ -55,7 +56,7 @@ def test_node(test: node_models.NodeTest) -> None:
         for t, want in zip(node_models.infer(test, op, known), test.outputs):
             assert node_models.fits(t, want)
     named = dict(zip((v.name for v in test.model.graph.input), test.inputs))
-    got = run(op, [named.get(i) for i in node.input], node_models.attributes(op, node), len(node.output))
+    got = run(op, [named.get(i) for i in node.input], attributes(op, node), len(node.output))
     for g, w in zip(got if isinstance(got, tuple) else (got,), test.outputs):
         node_models.same(g, w)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -434,7 +435,12 @@ def test_rows_that_lie_in_the_padding_alone_are_the_bias(stride: int, kernel: in
     for low in range(rows):
         for length in range(1, min(rows - low, 3) + 1):
             lows, lengths = iter((0, 0, low, 0)), iter((1, 4, length, 6))
-            assert confirm(conv, lambda a, b, n=lengths, s=lows: next(n) if a == 1 else next(s))
+            assert confirm(conv, partial(_given, lows, lengths))
+
+
+def _given(lows: Iterator[int], lengths: Iterator[int], least: int, most: int) -> int:
+    """Draws a region that is decided: only a length is at least 1."""
+    return next(lengths) if least == 1 else next(lows)
 
 
 def test_pools() -> None:

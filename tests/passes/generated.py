@@ -20,7 +20,7 @@ from atc_py.graph import Builder, Ref
 from atc_py.ir.graph import Graph
 from atc_py.ir.types import DType, Tensor
 from tests.passes.generated_compute import UNARY
-from tests.passes.generating import STEPS, Made, Maker, Skip, Step, ints, known, step, tensor
+from tests.passes.generating import STEPS, Made, Maker, Skip, Step, ints, known, rank, step, tensor
 
 # -- moves ---------------------------------------------------------------------------------------------------------
 
@@ -28,11 +28,11 @@ from tests.passes.generating import STEPS, Made, Maker, Skip, Step, ints, known,
 @step
 def turn(m: Maker, a: int, b: int, c: int) -> Made:
     x = m.real(a, 2)
-    rank = tensor(x).rank
-    perm = list(range(rank))
-    i, j = b % rank, c % rank
+    dims = rank(tensor(x))
+    perm = list(range(dims))
+    i, j = b % dims, c % dims
     perm[i], perm[j] = perm[j], perm[i]
-    if b % 3 == 2 and rank == 4:
+    if b % 3 == 2 and dims == 4:
         perm = [[0, 2, 3, 1], [0, 3, 1, 2]][c % 2]
     return m.op("Transpose", x, perm=tuple(perm))
 
@@ -44,23 +44,23 @@ def reshape(m: Maker, a: int, b: int, c: int) -> Made:
     if b % 5 == 0:
         return m.op("Flatten", x, axis=1)
     if b % 5 == 1:
-        return m.op("Unsqueeze", x, m.const([c % (t.rank + 1)], np.int64)) if t.rank < 4 else m.op("Flatten", x)
+        return m.op("Unsqueeze", x, m.const([c % (rank(t) + 1)], np.int64)) if rank(t) < 4 else m.op("Flatten", x)
     if b % 5 == 2:
         ones = [i for i, d in enumerate(t.dims) if d == 1]
-        return m.op("Squeeze", x, m.const(ones, np.int64)) if ones and len(ones) < t.rank else None
+        return m.op("Squeeze", x, m.const(ones, np.int64)) if ones and len(ones) < rank(t) else None
     if b % 5 == 3:
         batch = m.op("Gather", m.op("Shape", x), m.const([0], np.int64))
         return m.op("Reshape", x, m.op("Concat", batch, m.const([-1], np.int64), axis=0))
     last = ints(t)[-1]
-    if not known(t, -1) or last % 4 or t.rank > 3:
+    if not known(t, -1) or last % 4 or rank(t) > 3:
         raise Skip
-    return m.op("Reshape", x, m.const([0] * (t.rank - 1) + [last // 4, 4], np.int64))
+    return m.op("Reshape", x, m.const([0] * (rank(t) - 1) + [last // 4, 4], np.int64))
 
 
 @step
 def cut(m: Maker, a: int, b: int, c: int) -> Made:
     x = m.real(a, 2)
-    axis = b % tensor(x).rank
+    axis = b % rank(tensor(x))
     size = tensor(x).dims[axis]
     if not isinstance(size, int) or size < 2:
         raise Skip
@@ -77,7 +77,7 @@ def cut(m: Maker, a: int, b: int, c: int) -> Made:
 @step
 def join(m: Maker, a: int, b: int, c: int) -> Made:
     x = m.real(a, 2)
-    axis = c % tensor(x).rank
+    axis = c % rank(tensor(x))
     others = [d for i, d in enumerate(tensor(x).dims) if i != axis]
 
     def fits(t: Tensor) -> bool:
@@ -90,11 +90,11 @@ def join(m: Maker, a: int, b: int, c: int) -> Made:
 @step
 def pad(m: Maker, a: int, b: int, c: int) -> Made:
     x = m.real(a, 2)
-    rank = tensor(x).rank
-    pads = [0] * (2 * rank)
-    pads[rank - 1] = b % 2
-    pads[2 * rank - 1] = c % 3
-    if rank == 4:
+    dims = rank(tensor(x))
+    pads = [0] * (2 * dims)
+    pads[dims - 1] = b % 2
+    pads[2 * dims - 1] = c % 3
+    if dims == 4:
         pads[2] = pads[6] = 1
     return m.op("Pad", x, m.const(pads, np.int64), m.const((0.0, 0.5)[b % 3 // 2]))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from atc_py.graph import Ref
 from atc_py.ir.types import DType
-from tests.passes.generating import Made, Maker, Skip, ints, known, step, tensor
+from tests.passes.generating import Made, Maker, Skip, ints, known, rank, step, tensor
 
 # -- elementwise ---------------------------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ def softmax(m: Maker, a: int, b: int, c: int) -> Made:
     x = m.flat(a)
     axis = m.const([-1], np.int64)
     if b % 2:
-        y = m.op("Softmax", x, axis=(-1, tensor(x).rank - 1)[c % 2])
+        y = m.op("Softmax", x, axis=(-1, rank(tensor(x)) - 1)[c % 2])
     else:
         e = m.op("Exp", m.op("Sub", x, m.op("ReduceMax", x, axis)))
         y = m.op("Div", e, m.op("ReduceSum", e, axis))
@@ -156,8 +156,9 @@ def softmax(m: Maker, a: int, b: int, c: int) -> Made:
 def reduce(m: Maker, a: int, b: int, c: int) -> Made:
     x = m.real(a, 2)
     name = ("ReduceMean", "ReduceMax", "ReduceSum", "ReduceMin", "ReduceL2")[b % 5]
-    axes = m.const([c % tensor(x).rank], np.int64)
-    if not known(tensor(x), c % tensor(x).rank):
+    axis = c % rank(tensor(x))
+    axes = m.const([axis], np.int64)
+    if not known(tensor(x), axis):
         raise Skip
     back = m.op(name, x, axes, keepdims=1) if c % 2 else m.op(name, x, axes, keepdims=0)
     return [m.scaled(back, 4)] + ([m.scaled(m.op("Sub", x, back), 2)] if c % 2 else [])

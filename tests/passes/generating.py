@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -35,9 +35,15 @@ class Maker:
     bound: dict[int, float] = field(default_factory=dict)
     consts: int = 0
 
-    def op(self, name: str, *inputs: Ref | None, **attrs: Any) -> Any:
+    @overload
+    def op(self, name: str, *inputs: Ref | None, outputs: Literal[1] = 1, **attrs: Any) -> Ref: ...
+
+    @overload
+    def op(self, name: str, *inputs: Ref | None, outputs: Literal[2], **attrs: Any) -> list[Ref]: ...
+
+    def op(self, name: str, *inputs: Ref | None, outputs: int = 1, **attrs: Any) -> Ref | list[Ref]:
         """One operator; its results are bounded as its inputs are."""
-        made = self.b.op(name, *inputs, **attrs)
+        made: Ref | list[Ref] = self.b.op(name, *inputs, outputs=outputs, **attrs)
         size = max((self.bound.get(r.value, 1.0) for r in inputs if r is not None), default=1.0)
         for r in made if isinstance(made, list) else [made]:
             self.bound[r.value] = size
@@ -73,7 +79,7 @@ class Maker:
 
     def real(self, number: int, least: int = 1) -> Ref:
         """A float32 value of some rank."""
-        return self.pick(number, lambda t: t.dtype is DType.FLOAT32 and t.rank >= least)
+        return self.pick(number, lambda t: t.dtype is DType.FLOAT32 and rank(t) >= least)
 
     def image(self, number: int) -> Ref:
         """A batch of feature maps with a side to slide over."""
@@ -83,7 +89,7 @@ class Maker:
 
     def flat(self, number: int) -> Ref:
         """A value whose last dim is known: a row of features."""
-        return self.pick(number, lambda t: t.dtype is DType.FLOAT32 and t.rank >= 2 and known(t, -1))
+        return self.pick(number, lambda t: t.dtype is DType.FLOAT32 and rank(t) >= 2 and known(t, -1))
 
     def run(self, steps: list[Step]) -> None:
         """Take the steps."""
@@ -105,6 +111,11 @@ def tensor(r: Ref) -> Tensor:
     """The type, which is a tensor."""
     assert isinstance(r.type, Tensor)
     return r.type
+
+
+def rank(t: Tensor) -> int:
+    """Number of dims: what is generated has one."""
+    return len(t.dims)
 
 
 def ints(t: Tensor) -> list[int]:

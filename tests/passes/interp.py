@@ -9,8 +9,8 @@ import numpy as np
 
 from atc_py.ir.clone import clone
 from atc_py.ir.constants import Constant, blob
+from atc_py.ir.dims import Size, symbols_of
 from atc_py.ir.dims import evaluate as evaluate_dim
-from atc_py.ir.dims import symbols_of
 from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node, Range
 from atc_py.ir.types import DType, Tensor
 from atc_py.ir.validate import validate
@@ -106,18 +106,20 @@ def _run(graph: Graph, node: Node, given: list[Any], env: dict[str, int], seen: 
     if node.op == "Fused":
         types = tuple(None if v is None else Tensor(DType.of(v.dtype), v.shape) for v in given)
         made = [graph.tensor(v) for v in node.outputs]
-        outs = tuple(Tensor(t.dtype, tuple(evaluate_dim(d, env) for d in t.dims)) for t in made)
-        views = [np.empty(t.dims, t.dtype.numpy) for t in outs]
+        shapes = [tuple(evaluate_dim(d, env) for d in t.dims) for t in made]
+        outs = tuple(Tensor(t.dtype, shape) for t, shape in zip(made, shapes))
+        views = [np.empty(shape, t.dtype.numpy) for t, shape in zip(made, shapes)]
         consts = {i: v for i, v in enumerate(given) if graph.const(node.inputs[i]) is not None}
         call = Call(attrs, outs, views, consts, types, body=node.subgraphs["body"])
+        assert op.prepare_fn is not None and op.kernel_fn is not None
         call.state = op.prepare_fn(call)
         result = op.kernel_fn(call, *given)
         return [np.array(r) for r in (result if isinstance(result, tuple) else (result,))]
     bodies = {n: (lambda args, g=g: interpret(g, args, env, seen)) for n, g in node.subgraphs.items()}
     if bodies:
         attrs["_captures"] = node.captures
-    types = [_typed(graph.type(v), env) if bodies else None for v in node.outputs]
-    return run(op, attrs, given, types, bodies)
+    known = [_typed(graph.type(v), env) if bodies else None for v in node.outputs]
+    return run(op, attrs, given, known, bodies)
 
 
 def _typed(type_: Any, env: Mapping[str, int]) -> Any:
@@ -141,6 +143,12 @@ def random_inputs(graph: Graph, env: Mapping[str, int] | None = None, seed: int 
         else:
             arrays.append(rng.integers(0, 3, shape).astype(type_.dtype.numpy))
     return arrays
+
+
+def whole(size: Size) -> int:
+    """A size without symbols."""
+    assert isinstance(size, int)
+    return size
 
 
 def work(graph: Graph) -> list[str]:

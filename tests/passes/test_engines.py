@@ -131,23 +131,31 @@ def test_cuts_against_all_subsets(edges: list[tuple[int, int, int]]) -> None:
 
 
 STEPS = ("neg", "unique", "nonzero", "add", "matmul", "double")
+# What is made of a value onward, of it and of the newest one.
+ONWARD: dict[str, Callable[[Builder, int, int], int]] = {
+    "neg": lambda b, v, _: b.op("Neg", v),
+    "add": lambda b, v, last: b.op("Add", v, last) if b.graph.type(v) == b.graph.type(last) else v,
+    "matmul": lambda b, v, _: b.op("MatMul", v, v),
+    "double": lambda b, v, _: b.op("Cast", b.op("Exp", b.op("Cast", v, to=DType.FLOAT64)), to=DType.FLOAT32),
+}
+# What becomes an output, and the value stays.
+ASIDE: dict[str, Callable[[Builder, int], int]] = {
+    "unique": lambda b, v: b.ops("Unique", v, outputs=1)[0],
+    "nonzero": lambda b, v: b.op("Abs", b.op("NonZero", v)),
+}
 
 
 def grown(steps: list[tuple[str, int]]) -> Graph:
     b = Builder()
     values = [b.input("x", (4, 4)), b.op("Relu", b.input("y", (4, 4)))]
-    outputs = []
+    outputs: list[int] = []
     for step, pick in steps:
         v = values[pick % len(values)]
-        made: dict[str, Callable[[], Any]] = {
-            "neg": lambda v=v: b.op("Neg", v),
-            "add": lambda v=v: b.op("Add", v, values[-1]) if b.graph.type(v) == b.graph.type(values[-1]) else v,
-            "matmul": lambda v=v: b.op("MatMul", v, v),
-            "unique": lambda v=v: outputs.append(b.ops("Unique", v, outputs=1)[0]) or v,
-            "nonzero": lambda v=v: outputs.append(b.op("Abs", b.op("NonZero", v))) or v,
-            "double": lambda v=v: b.op("Cast", b.op("Exp", b.op("Cast", v, to=DType.FLOAT64)), to=DType.FLOAT32),
-        }
-        values.append(made[step]())
+        if step in ASIDE:
+            outputs.append(ASIDE[step](b, v))
+        else:
+            v = ONWARD[step](b, v, values[-1])
+        values.append(v)
     return b.done(*dict.fromkeys([*outputs, values[-1]]))
 
 

@@ -35,7 +35,7 @@ from atc_py.runtime.compare import compare_values
 from atc_py.target import Target, load
 from models import catalog
 from tests.passes.generated import graph_of, graphs
-from tests.passes.generating import SIZES, STEPS
+from tests.passes.generating import SIZES, STEPS, Step
 from tests.passes.interp import assert_same, interpret, random_inputs, work
 
 P3 = load("Ascend310P3")
@@ -122,7 +122,7 @@ def too_large() -> Iterator[None]:
 @pytest.mark.parametrize("name", cases())
 def test_models_compute_the_same(name: str, corpus_model: Callable[[str], Any]) -> None:
     model = corpus_model(name)
-    graph = frontend.read(model.path)
+    graph = frontend.read(model.source)
     feeds = model.inputs()
     inputs = [np.asarray(feeds[graph.values[v].name]) for v in graph.inputs]
     inputs = [a.astype(object) if a.dtype.kind in "US" else a for a in inputs]
@@ -215,12 +215,16 @@ def test_a_pass_that_is_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         judged(graph, Judge(graph, random_inputs(graph, SIZES), close, SIZES), disabled=frozenset({"fusion"}))
 
 
+def _any_step(rng: random.Random) -> Step:
+    return rng.choice(sorted(STEPS)), rng.randrange(31), rng.randrange(31), rng.randrange(31)
+
+
 def test_no_pass_and_no_step_is_left_out() -> None:
     """Among graphs of random steps each pass has something to do; each step makes something."""
     seen: set[str] = set()
     for number in range(120):
         rng = random.Random(number)
-        steps = [(rng.choice(sorted(STEPS)), *(rng.randrange(31) for _ in range(3))) for _ in range(8)]
+        steps = [_any_step(rng) for _ in range(8)]
         graph = graph_of(steps, number % 2 == 0, 3)
         optimize(graph, observe=lambda stage, _: seen.add(stage))
         for target in (TINY, P3, FEW):

@@ -73,6 +73,11 @@ def reads(n: onnx.NodeProto) -> set[str]:
     return {*n.input, *captured}
 
 
+def tensors(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto | onnx.TensorProto]:
+    """What a graph names beside its nodes: inputs, outputs and constants."""
+    return [*graph.input, *graph.output, *graph.initializer]
+
+
 def names_symbols(value: onnx.ValueInfoProto) -> bool:
     """Whether symbols are named after an input: for its dims without names."""
     dims = value.type.tensor_type.shape.dim
@@ -84,7 +89,7 @@ def shuffled(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
     rng = random.Random(seed)
     all_graphs = list(inside(model.graph))
     old = {v: None for g in all_graphs for n in g.node for v in (*n.input, *n.output) if v}
-    old |= {v.name: None for g in all_graphs for v in (*g.input, *g.output, *g.initializer)}
+    old |= {v.name: None for g in all_graphs for v in tensors(g)}
     names = dict(zip(old, (f"v{i}" for i in rng.sample(range(10 * len(old)), len(old))), strict=True)) | {"": ""}
     names |= {v.name: v.name for v in model.graph.input if names_symbols(v)}
     for g in all_graphs:
@@ -92,7 +97,7 @@ def shuffled(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
             n.name = f"node{rng.random()}"
             n.input[:] = [names[v] for v in n.input]
             n.output[:] = [names[v] for v in n.output]
-        for value in (*g.input, *g.output, *g.initializer):
+        for value in tensors(g):
             value.name = names[value.name]
         del g.value_info[:]
     for g in reversed(all_graphs):

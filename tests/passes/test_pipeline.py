@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -142,7 +143,7 @@ def test_engines_and_precision() -> None:
         assert next(n for n in copy.nodes.values() if n.op == "Exp").precision == "float64"
 
 
-LINKS = {
+LINKS: dict[str, tuple[int, Callable[[Builder, int, int], int]]] = {
     "Relu": (10_000, lambda b, v, i: b.op("Relu", v)),
     "Identity": (1, lambda b, v, i: b.op("Identity", v)),
     "Transpose": (1, lambda b, v, i: b.op("Transpose", v, perm=((1, 0, 2), (0, 2, 1), (2, 1, 0))[i % 3])),

@@ -176,6 +176,7 @@ def test_errors_name_the_offset_and_the_row() -> None:
     section = names.index("operands")
     start = int(entries["offset"][section])
     dtype = records.SECTIONS[section][1]
+    assert dtype.fields is not None
     at = start + 2 * dtype.itemsize + dtype.fields["buffer"][1]
     broken = bytearray(data)
     broken[at] = 77

@@ -58,7 +58,9 @@ def test_a_span_holds_bytes_only_with_their_content() -> None:
         shadow, _ = drawn(rng, rng.randint(1, 6))
         start = rng.randrange(SIZE - 1)
         end, root, base = rng.randint(start + 1, min(start + 4, SIZE)), rng.randrange(3), rng.choice([0, 4])
-        good = [s for s in shadow.spans if s.start <= start and end <= s.end and (s.root, s.base) == (root, base)]
+        good: list[Span | None] = [
+            s for s in shadow.spans if s.start <= start and end <= s.end and (s.root, s.base) == (root, base)
+        ]
         assert [shadow.holding(start, end, root, base)] == (good or [None])
         seen[bool(good)] += 1
     assert min(seen.values()) > 10

@@ -91,6 +91,7 @@ def test_objects_whose_conversion_fails() -> None:
 
 
 def test_strings() -> None:
+    value: Any
     for value in (np.array(["ä", "b"]), np.array(["ä", "b"], object), ["ä", "b"], np.array(["ä".encode(), b"b"])):
         got, problems = take(STRINGS, value)
         assert not problems and got.tolist() == ["ä", "b"] and got.dtype == object
@@ -121,6 +122,7 @@ def test_optionals_and_maps() -> None:
     numbers = Map(DType.INT64, Tensor(DType.FLOAT32, ()))
     got, problems = take(numbers, {1: np.float32(2), np.int64(3): np.float32(4)})
     assert not problems and [float(v) for v in got.values()] == [2, 4]
+    value: Any
     for value in ([], {"a": np.float32(1)}, {True: np.float32(1)}, {1: np.float64(1)}):
         assert take(numbers, value)[1]
     assert not take(Map(DType.STRING, Tensor(DType.INT64, ())), {"a": np.int64(1)})[1]

@@ -25,7 +25,7 @@ CONSTANTS: dict[str, Any] = {
     "two": np.array([2]),
     "zero": np.float32(0),
     "half": np.float32(0.5),
-    "ramp": np.float32([0.5, -1, 2, 0.25]),
+    "ramp": np.array([0.5, -1, 2, 0.25], np.float32),
     "halves": np.array([2, 2]),
     "last": np.array(-1),
 }

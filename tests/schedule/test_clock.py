@@ -189,11 +189,12 @@ def test_what_fits_into_the_cache_moves_what_the_cache_says(
 ) -> None:
     form = Form(Tensor(DType.FLOAT32, (1,)), 0)
     touches = [Touch(key, 10 * key, form) for key in range(5)]
-    jobs = [
-        Job(0, "", "Relu", "aicore", Work(), DType.FLOAT32, *[tuple(touches[key] for key in keys) for keys in task])
-        for task in tasks
-    ]
-    timed = Program(tuple(jobs), tuple(touches[key] for key in outputs))
+
+    def of(keys: list[int]) -> tuple[Touch, ...]:
+        return tuple(touches[key] for key in keys)
+
+    jobs = [Job(0, "", "Relu", "aicore", Work(), DType.FLOAT32, of(reads), of(writes)) for reads, writes in tasks]
+    timed = Program(tuple(jobs), of(outputs))
     cache, drops = Cache(capacity), timed.last_touches()
     for _ in range(2):  # the model is at rest when it has run once
         moved = [cache.task(job.reads, job.writes, dropped) for job, dropped in zip(jobs, drops, strict=True)]

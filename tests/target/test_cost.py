@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from math import ceil, prod
 
@@ -22,9 +23,9 @@ HALF, FLOAT = DType.FLOAT16, DType.FLOAT32
 MIB = 1 << 20
 
 
-def gemm(m: int, k: int, n: int, dtype: DType = HALF, target: Target = P3, **more: int) -> Breakdown:
+def gemm(m: int, k: int, n: int, dtype: DType = HALF, target: Target = P3) -> Breakdown:
     size = dtype.itemsize
-    work = Work((Gemm(m, k, n, **more),))
+    work = Work((Gemm(m, k, n),))
     return task_cycles(work, Traffic((m * k + k * n) * size, m * n * size), dtype, target)
 
 
@@ -244,5 +245,5 @@ def test_a_task_is_its_reads_and_writes_one_by_one(tasks: list[tuple[list[tuple[
 
 @dataclass
 class _Access:
-    key: int
+    key: Hashable
     nbytes: int
