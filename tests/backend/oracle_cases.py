@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 from onnx import helper
 
 Array = Any
@@ -57,6 +58,17 @@ def _x(*shape: int) -> Array:
 
 def _floats(*values: float) -> Array:
     return np.array(values, F)
+
+
+def _counted_loop() -> Case:
+    """A Loop with a trip count and no condition, whose body gives one all the same: i < 1."""
+    body = onnx.parser.parse_graph(
+        """body (int64 i, bool before, float[2] sum) => (bool after, float[2] more) {
+        one = Constant<value_float: float = 1.0>() more = Add(sum, one)
+        limit = Constant<value_int: int = 1>() after = Less(i, limit) }"""
+    )
+    given: list[Array | None] = [np.array(5), None, _floats(0, 1)]
+    return Case("loop-without-condition", "Loop", given, [_floats(5, 6)], (ORT, REF), {"body": body})
 
 
 def _rnn(clip: float | None = None, lengths: Sequence[int] | None = None) -> Case:
@@ -214,6 +226,7 @@ DECIDED: list[Case] = [
         [_floats(1, 2, NAN), None, None, np.array([2, 1, 1])],
         (ORT,),
     ),
+    _counted_loop(),
 ]
 """Cases that the text decides."""
 
