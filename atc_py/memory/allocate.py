@@ -10,6 +10,9 @@ lower), or the capacity when that is given and higher:
     local search     orders, improved where the peak lies        `squeaky`
     exact search     backtracking over canonical plans           `search`
 
+Half of the exact search's steps are for the target. The rest lowers the peak where that was not to be had: a search
+well above the target takes few steps, since most of its first runs come through.
+
 The searches see one part at a time: times at which nothing is live cut the problem into parts of their own. Each tries
 the joined blocks, of which there are often a third, and then the blocks as they are; blocks that fit anyway are put
 aside first. What ends a search is a number of counted steps, so that the same blocks get the same offsets everywhere.
@@ -33,6 +36,14 @@ ALIGNMENT = 512
 PAIRS = 400_000
 """Above this many pairs of blocks that are live together no order is tried that looks at all of them."""
 
+STRAIGHT = 3
+"""To place a block, the exact search looks at each section: with less than a third of that for all it is not begun."""
+
+FILL = 64
+"""So many blocks are looked at in one step when those that fit anyway are placed."""
+
+SHARES = 3
+"""The exact search gives up a peak above the target after such a part of the steps for these."""
 
 FEW = 64
 """Up to so many blocks the exact search comes before the local one: it soon ends, with a plan or a proof."""
@@ -49,7 +60,7 @@ class Limits:
 LIMITS: dict[str, Limits] = {
     "fast": Limits(),
     "default": Limits(squeak=300_000, search=6_000_000),
-    "max": Limits(squeak=2_000_000, search=60_000_000),
+    "max": Limits(squeak=2_000_000, search=100_000_000),
 }
 """`default` comes to about 2 CPU seconds, `max` to a minute."""
 
@@ -98,18 +109,20 @@ class _Task:
         return self.greedy.used + self.squeak.used + self.search.used
 
     def run(self) -> Plan:
-        """Greedy orders over everything, then the searches part by part, highest bound first."""
+        """Greedy orders over everything, then the searches part by part: small ones leave steps for the larger."""
         offsets, peak = self._greedy()
         if peak <= self.target or not self.squeak.limit:
             return offsets, peak
         parts = _parts(self.blocks)
-        parts.sort(key=lambda part: -lower_bound([self.blocks[i] for i in part]))
+        parts.sort(key=len)
+        tops = [max(offsets[i] + self.blocks[i].size for i in part) for part in parts]
         goal, peak = self.target, 0
-        for part in parts:
-            blocks = [self.blocks[i] for i in part]
-            top = max(offsets[i] + self.blocks[i].size for i in part)
+        for k, part in enumerate(parts):
+            top = tops[k]
             if top > goal:
-                found, top = _Part(self, blocks, goal, ([offsets[i] for i in part], top)).run()
+                blocks = [self.blocks[i] for i in part]
+                waiting = sum(other > goal for other in tops[k:])
+                found, top = _Part(self, blocks, goal, ([offsets[i] for i in part], top), waiting).run()
                 for i, offset in zip(part, found, strict=True):
                     offsets[i] = offset
             goal, peak = max(goal, top), max(peak, top)
@@ -160,24 +173,31 @@ def _parts(blocks: Sequence[Block]) -> list[list[int]]:
 
 
 class _Part:
-    """The searches over blocks that hang together. `best` is the best plan so far; the goal is a peak of `low`."""
+    """The searches over blocks that hang together. `best` is the best plan so far; the goal is a peak of `low`.
 
-    def __init__(self, task: _Task, blocks: list[Block], goal: int, best: Plan) -> None:
+    They may use one of so many `shares` of the steps that are left.
+    """
+
+    def __init__(self, task: _Task, blocks: list[Block], goal: int, best: Plan, shares: int) -> None:
         self.task, self.blocks, self.low, self.best = task, blocks, goal, best
+        self.limit, self.local = task.search.left // shares, Budget(task.squeak.left // shares)
         self.joined = join(blocks)
 
     def run(self) -> Plan:
         """The best plan; `low` rises when the exact search proves that there is none."""
-        limit = self.task.search.limit
-        if len(self.blocks) <= FEW:
-            self._halve(False, limit // 4)
+        limit, before = self.limit, self.task.search.used
+        few = len(self.blocks) <= FEW
+        if few:
+            self._lower(False, limit // 4)
         if self._above():
             self._local()
         if self._above():
-            self._decide(self.low, True, limit * 5 // 6)
-        if len(self.blocks) > FEW:
-            self._halve(False, limit // 8)
-        self._halve(True, limit)
+            start = self.task.search.used
+            refuted = self._decide(self.low, True, limit // 2) is False
+            if not few:  # where joining has cost the plan, the blocks as they are get the steps that are left of this
+                left = limit // 2 - (self.task.search.used - start)
+                self._lower(False, max(left, limit // 8) if refuted else limit // 8)
+        self._lower(True, limit - (self.task.search.used - before), SHARES)
         return self.best
 
     def _above(self) -> bool:
@@ -194,21 +214,26 @@ class _Part:
         blocks = self.joined.blocks
         if not _pairs_fit(blocks):
             return
-        conflicts = conflicts_of(blocks, self.task.squeak)
+        conflicts = conflicts_of(blocks, self.local)
         order = sorted(range(len(blocks)), key=lambda i: (-area(blocks[i]), i))
-        offsets, _ = squeak([b.size for b in blocks], conflicts, order, self.low, self.task.squeak)
+        offsets, _ = squeak([b.size for b in blocks], conflicts, order, self.low, self.local)
+        self.task.squeak.used += self.local.used
         self._better(self.joined.expand(offsets))
 
-    def _halve(self, joined: bool, limit: int) -> None:
-        """Exact searches within `limit` steps for ever lower peaks, halving what is open between `low` and the best.
+    def _lower(self, joined: bool, limit: int, shares: int = 1) -> None:
+        """Exact searches within `limit` steps for ever lower peaks, each with at most one of so many shares of them.
+
+        At each time a quarter of what is open between `low` and the best peak is asked for: a search that comes to
+        nothing costs all its steps, one that finds a plan few.
 
         What the blocks as they are cannot reach is proved impossible; joined ones only say where not to look again.
         """
-        low = self.low + joined
+        low, share = self.low + joined, limit // shares
         while self._above() and self.best[1] > low and limit > 0:
-            capacity = low if not joined and low == self.low else (low + self.best[1] - 1) // 2
+            open_ = self.best[1] - low
+            capacity = low if not joined and low == self.low else self.best[1] - (open_ + 3) // 4
             start = self.task.search.used
-            found = self._decide(capacity, joined, limit // 3 if joined else limit)
+            found = self._decide(capacity, joined, min(share, limit))
             limit -= self.task.search.used - start
             if not found:
                 low = capacity + 1
@@ -222,10 +247,13 @@ class _Part:
         blocks = self.joined.blocks if joined else self.blocks
         kept, later = peel(blocks, capacity)
         budget = Budget(min(limit, self.task.search.left))
-        if span_count(blocks) > budget.limit:
-            return None
         left = [blocks[i] for i in kept]
-        found, sure = search([b.size for b in left], sections_of(left), capacity, budget)
+        if span_count(left) > budget.limit or len(later) * len(blocks) > FILL * budget.limit:
+            return None
+        sections = sections_of(left)
+        if len(left) * len(sections) > STRAIGHT * budget.limit:
+            return None
+        found, sure = search([b.size for b in left], sections, capacity, budget)
         self.task.search.used += budget.used
         if found is None:
             return False if sure else None

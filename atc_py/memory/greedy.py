@@ -25,8 +25,8 @@ def by_time(blocks: Sequence[Block], budget: Budget) -> Plan:
     order = sorted(range(len(blocks)), key=lambda i: (blocks[i].lower, -blocks[i].size, i))
     ends = sorted(range(len(blocks)), key=lambda i: (blocks[i].upper, i))
     offsets = [0] * len(blocks)
-    gaps: list[tuple[int, int]] = []  # free (start, end) below `top`, sorted, never touching
-    top = peak = released = 0
+    gaps = _Gaps()
+    peak = released = 0
     for i in order:
         block = blocks[i]
         size = block.size
@@ -36,36 +36,61 @@ def by_time(blocks: Sequence[Block], budget: Budget) -> Plan:
             gone = blocks[ends[released]]
             if gone.size and gone.lower < gone.upper:
                 start = offsets[ends[released]]
-                top = _release(gaps, top, start, start + gone.size)
+                gaps.release(start, start + gone.size)
             released += 1
-        fitting = [(end - start, start) for start, end in gaps if end - start >= size]
-        budget.used += len(gaps) + 1
-        if fitting:
-            _, start = min(fitting)
-            at = bisect.bisect_left(gaps, (start, 0))
-            if gaps[at][1] - start == size:
-                del gaps[at]
-            else:
-                gaps[at] = (start + size, gaps[at][1])
-        else:
-            start, top = top, top + size
-        offsets[i] = start
-        peak = max(peak, top)
+        budget.used += 1
+        offsets[i] = gaps.take(size)
+        peak = max(peak, gaps.top)
     return offsets, peak
 
 
-def _release(gaps: list[tuple[int, int]], top: int, start: int, end: int) -> int:
-    """Give [start, end) back, merge it with its neighbours, and return the new top."""
-    at = bisect.bisect_left(gaps, (start, 0))
-    if at < len(gaps) and gaps[at][0] == end:
-        end = gaps.pop(at)[1]
-    if at and gaps[at - 1][1] == start:
-        at -= 1
-        start = gaps.pop(at)[0]
-    if end == top:
+class _Gaps:
+    """What is free below `top`: gaps that never touch, by address and by length, so that none is looked at in vain."""
+
+    def __init__(self) -> None:
+        self.top = 0
+        self.starts: list[int] = []
+        self.ends: dict[int, int] = {}
+        """The end of the gap at each of the starts."""
+        self.lengths: list[tuple[int, int]] = []
+        """Length and start."""
+
+    def take(self, size: int) -> int:
+        """Where `size` units go: to the start of the smallest gap that holds them (the lowest such), or on top."""
+        at = bisect.bisect_left(self.lengths, (size, 0))
+        if at == len(self.lengths):
+            self.top += size
+            return self.top - size
+        start = self.lengths[at][1]
+        end = self._remove(start)
+        if end > start + size:
+            self._add(start + size, end)
         return start
-    gaps.insert(at, (start, end))
-    return top
+
+    def release(self, start: int, end: int) -> None:
+        """Give [start, end) back, and merge it with its neighbours."""
+        if end in self.ends:
+            end = self._remove(end)
+        at = bisect.bisect_left(self.starts, start)
+        if at and self.ends[self.starts[at - 1]] == start:
+            start = self.starts[at - 1]
+            self._remove(start)
+        if end == self.top:
+            self.top = start
+        else:
+            self._add(start, end)
+
+    def _add(self, start: int, end: int) -> None:
+        bisect.insort(self.starts, start)
+        bisect.insort(self.lengths, (end - start, start))
+        self.ends[start] = end
+
+    def _remove(self, start: int) -> int:
+        """Take a gap out; returns its end."""
+        end = self.ends.pop(start)
+        del self.starts[bisect.bisect_left(self.starts, start)]
+        del self.lengths[bisect.bisect_left(self.lengths, (end - start, start))]
+        return end
 
 
 def by_time_reversed(blocks: Sequence[Block], budget: Budget) -> Plan:

@@ -108,9 +108,10 @@ def _chain(joined: Joined) -> None:
             continue
         first = joined.nodes[i]
         chain, upper = [i], first.upper
+        taken.add(i)
         while True:
-            following = [j for j in starts.get((upper, first.size), ()) if j not in taken]
-            if len(following) != 1:
+            following = starts.get((upper, first.size), ())
+            if len(following) != 1 or following[0] in taken:
                 break
             taken.add(following[0])
             chain.append(following[0])

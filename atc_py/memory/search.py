@@ -21,7 +21,9 @@ is always among them.
 A run that meets many dead ends was unlucky early on, so it starts again with other preferences among the choices and
 with what it knows about the sections' trouble; how many dead ends a run may meet follows Luby's sequence 1 1 2 1 1 2 4
 … (Luby, Sinclair and Zuckerman, "Optimal speedup of Las Vegas algorithms", 1993), so that a long one comes too and can
-be exhaustive.
+be exhaustive. Every other run prefers for each block the place that it had when most blocks were placed in any run so
+far: the parts of the problem that went well need not be found again ("phase saving": Pipatsrisawat and Darwiche, "A
+lightweight component caching scheme for satisfiability solvers", SAT 2007).
 
 Canonical plans, inference over sections, and the dominance of equal blocks follow Moffitt, "MiniMalloc: A Lightweight
 Memory Allocator for Hardware-Accelerated Machine Learning" (ASPLOS 2023), which branches on blocks in order of
@@ -35,10 +37,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from atc_py.memory.cliques import bits_of, members
 from atc_py.memory.problem import Block, Budget
 
 RUN = 16
 """Dead ends of the shortest run."""
+
+FRESH = 4
+"""Steps for what is derived of a section however few blocks it has."""
 
 NONE = -1
 """The choice that no block lies at the floor."""
@@ -115,6 +121,7 @@ def _run(state: _State, dead_ends: int) -> bool | None:
             frames.pop()
             if not frames:
                 return False
+        state.remember()
     return True
 
 
@@ -124,6 +131,18 @@ def _luby(run: int) -> int:
     return 1 << (bits - 1) if run == (1 << bits) - 1 else _luby(run - (1 << (bits - 1)) + 1)
 
 
+def _together(spans: Sequence[Sequence[int]], sections: Sequence[Sequence[int]]) -> list[list[int]]:
+    """For each block the others that are in one of its sections."""
+    sets = [bits_of(inside, len(spans)) for inside in sections]
+    near: list[list[int]] = []
+    for i, span in enumerate(spans):
+        found = 0
+        for t in span:
+            found |= sets[t]
+        near.append(list(members(found & ~(1 << i))))
+    return near
+
+
 class _State:
     """Floors, lowest places and the blocks placed so far."""
 
@@ -131,19 +150,28 @@ class _State:
         self.capacity, self.budget = capacity, budget
         self.size, self.members = list(sizes), sections
         self.spans: list[list[int]] = [[] for _ in sizes]
-        for t, members in enumerate(sections):
-            for i in members:
+        for t, inside in enumerate(sections):
+            for i in inside:
                 self.spans[i].append(t)
-        self.near = [sorted({j for t in span for j in sections[t]} - {i}) for i, span in enumerate(self.spans)]
+        self.near = _together(self.spans, sections)
+        budget.used += sum(map(len, self.near))
         self.kinds = list(zip(map(tuple, self.spans), self.size, strict=True))
         self.trouble = [1] * len(sections)
+        self.most, self.saved = 0, [NONE] * len(sizes)
+        """How many blocks were placed at best, and where they then lay."""
         self.restart(1)
 
     def restart(self, run: int) -> None:
-        """Forget all places; the run's number says what blocks are preferred by: area, size or lifetime, and chance."""
+        """Forget all places but the saved ones, which even runs prefer.
+
+        Else the run's number says what blocks are preferred by: area, size or lifetime, and chance.
+        """
+        self.guided = run % 2 == 0
         count = len(self.members)
         self.floor, self.choices = [0] * count, [0] * count
         self.pending = [sum(self.size[i] for i in m) for m in self.members]
+        self.waiting = [list(m) for m in self.members]
+        """For each section the blocks without a place, and their bytes in `pending`."""
         self.left = len(self.size)
         self.lowest, self.offsets = [0] * self.left, [NONE] * self.left
         rng = random.Random(run)
@@ -151,6 +179,12 @@ class _State:
         for size, span in zip(self.size, self.spans, strict=True):
             worth = (size * len(span), size, len(span))[(run - 1) % 3]
             self.appeal.append(worth * (1.0 if run == 1 else 2 * rng.random()))
+
+    def remember(self) -> None:
+        """Save the places if there are more than ever."""
+        placed = len(self.size) - self.left
+        if placed > self.most:
+            self.most, self.saved = placed, self.offsets.copy()
 
     def begin(self) -> bool:
         """Derive what holds before anything is placed; False when there is no plan."""
@@ -164,21 +198,22 @@ class _State:
             if count:
                 room = self.capacity - self.floor[t] - self.pending[t]
                 keys.append(((count + 0.5 * (room > 0)) / self.trouble[t], room, t))
-        keys.sort()
         self.budget.used += len(self.choices)
-        best = next(t for _, _, t in keys if self._due(t))
+        best = min(keys)[2]
+        if not self._due(best):
+            best = next(t for _, _, t in sorted(keys) if self._due(t))
         floor, seen, choices = self.floor[best], set(), []
-        for i in self.members[best]:
-            if self.offsets[i] < 0 and self.lowest[i] == floor and self.kinds[i] not in seen:
+        for i in self.waiting[best]:
+            if self.lowest[i] == floor and self.kinds[i] not in seen:
                 seen.add(self.kinds[i])  # equal blocks can change places: one of them stands for all
                 choices.append(i)
-        choices.sort(key=lambda i: (-self.appeal[i], i))
+        choices.sort(key=lambda i: (self.guided and self.saved[i] != floor, -self.appeal[i], i))
         return _Frame(best, [*choices, NONE])
 
     def _due(self, t: int) -> bool:
         """Whether the blocks that can lie at the floor of section `t` lie flat: nothing can come below them later."""
         floor = self.floor[t]
-        possible = [i for i in self.members[t] if self.offsets[i] < 0 and self.lowest[i] == floor]
+        possible = [i for i in self.waiting[t] if self.lowest[i] == floor]
         return not any(self.floor[u] < floor for i in possible for u in self.spans[i])
 
     def advance(self, frame: _Frame) -> bool:
@@ -206,14 +241,13 @@ class _State:
             undo.sections.append((t, self.floor[t], self.choices[t]))
             self.floor[t] = top
             self.pending[t] -= self.size[i]
+            self.waiting[t].remove(i)
         return self._lift(self.near[i], top, set(span), undo)
 
     def _rise(self, t: int, undo: _Undo) -> bool:
         """Let nothing lie at the floor of section `t`: raise it to where its next block can rest."""
         floor, least, members = self.floor[t], self.capacity + 1, set(self.members[t])
-        for i in self.members[t]:
-            if self.offsets[i] >= 0:
-                continue
+        for i in self.waiting[t]:
             if self.lowest[i] > floor:
                 least = min(least, self.lowest[i])
                 continue
@@ -242,26 +276,21 @@ class _State:
 
     def _refresh(self, t: int, undo: _Undo) -> bool:
         """Floor and number of choices of section `t` from its blocks' lowest places; False when it is dead."""
-        offsets, lowest, sizes = self.offsets, self.lowest, self.size
-        self.budget.used += len(self.members[t])
-        waiting = [(lowest[i], sizes[i]) for i in self.members[t] if offsets[i] < 0]
+        waiting, lowest = self.waiting[t], self.lowest
+        self.budget.used += len(waiting) + FRESH
         undo.sections.append((t, self.floor[t], self.choices[t]))
         if not waiting:
             self.choices[t] = 0
             return True
-        waiting.sort(reverse=True)
-        room = self.capacity
-        for place, size in waiting:
-            room -= size
-            if place > room:
-                return False
-        floor = self.floor[t] = max(self.floor[t], place)
-        choices = 0
-        for place, _ in reversed(waiting):
-            if place > floor:
-                break
-            choices += 1
-        self.choices[t] = choices
+        places = [lowest[i] for i in waiting]
+        if max(places) + self.pending[t] > self.capacity:  # else all fits on top of the highest of them
+            room = self.capacity
+            for place, size in sorted(zip(places, map(self.size.__getitem__, waiting), strict=True), reverse=True):
+                room -= size
+                if place > room:
+                    return False
+        floor = self.floor[t] = max(self.floor[t], min(places))
+        self.choices[t] = places.count(floor)
         return True
 
     def _take_back(self, undo: _Undo) -> None:
@@ -276,3 +305,4 @@ class _State:
             self.left += 1
             for t in self.spans[i]:
                 self.pending[t] += self.size[i]
+                self.waiting[t].append(i)
