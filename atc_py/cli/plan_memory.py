@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import lcm
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +49,9 @@ def verb(buffers: str, capacity: int | None, output: str | None, **given: Any) -
     if output is not None:
         writable(Path(output))
     table = read_table(Path(buffers))
+    given["alignment"] = lcm(given["alignment"], table.alignment)
     found = plan_memory(table.blocks, alignment=given["alignment"], capacity=capacity, effort=given["effort"])
-    _check_capacity(buffers, found, capacity, given["effort"])
+    _check_capacity(buffers, found, capacity, given["effort"], given["alignment"])
     if output is not None:
         with writing(Path(output)):
             Path(output).write_text(with_offsets(table, found.offsets), encoding="utf-8", newline="")
@@ -60,14 +62,17 @@ def verb(buffers: str, capacity: int | None, output: str | None, **given: Any) -
     _show(facts)
 
 
-def _check_capacity(buffers: str, found: Assignment, capacity: int | None, effort: str) -> None:
+def _check_capacity(buffers: str, found: Assignment, capacity: int | None, effort: str, alignment: int) -> None:
     """Raise `AtcError` E20061 when the plan does not fit."""
     from atc_py.errors import error
 
     if capacity is None or found.peak <= capacity:
         return
     if found.lower_bound > capacity:
-        cause = f"{found.lower_bound:,} bytes are live at once, the capacity is {capacity:,}"
+        least = f"{found.lower_bound:,} bytes are live at once"
+        if alignment > 1:
+            least = f"no plan with offsets at multiples of {alignment:,} takes less than {found.lower_bound:,} bytes"
+        cause = f"{least}, the capacity is {capacity:,}"
         raise error("E20061", buffers, cause, "no plan can fit: give more capacity or fewer buffers")
     cause = f"the best plan found takes {found.peak:,} bytes, the capacity is {capacity:,}"
     if found.optimal:
@@ -100,7 +105,7 @@ def _show(facts: dict[str, Any]) -> None:
     from atc_py.report.numbers import plural
     from atc_py.report.screen import console, pairs
 
-    bound = f"{facts['lower_bound']:,} bytes live at once"
+    bound = f"no plan takes less than {facts['lower_bound']:,}"
     state = "no plan takes less" if facts["optimal"] else bound
     rows = [
         ("buffers", f"{plural(facts['buffers'], 'buffer')}, {facts['bytes']:,} bytes in all"),

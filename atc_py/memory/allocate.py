@@ -70,23 +70,35 @@ def plan_memory(
 ) -> Assignment:
     """Offsets (multiples of `alignment`) for the blocks, and the peak.
 
-    Sizes are rounded up to the alignment. With a `capacity` the work ends as soon as the peak is within it; a peak
-    above it means that no such plan was found. Raises `ValueError` for a size below 0, a lifetime that ends before it
-    begins, or an alignment below 1.
+    Each block's successor begins at the next multiple of the alignment; behind the last one nothing is rounded. With a
+    `capacity` the work ends as soon as the peak is within it; a peak above it means that no such plan was found. Raises
+    `ValueError` for a size below 0, a lifetime that ends before it begins, an alignment below 1, a capacity below 0, or
+    an effort that there is not.
     """
-    _check(blocks, alignment)
+    _check(blocks, alignment, capacity, effort)
     unit = gcd(*(-(-b.size // alignment) for b in blocks)) * alignment or alignment
     scaled = [Block(b.lower, b.upper, -(-b.size // unit)) for b in blocks]
     bound = lower_bound(scaled)
     task = _Task(scaled, bound if capacity is None else max(bound, capacity // unit), LIMITS[effort])
     offsets, peak = task.run()
     proved = peak == bound or (peak <= task.proved)
-    return Assignment(tuple(o * unit for o in offsets), peak * unit, bound * unit, proved, task.steps)
+    placed, alive = tuple([o * unit for o in offsets]), [i for i, b in enumerate(blocks) if b.lower < b.upper]
+    slack = max((-blocks[i].size % unit for i in alive), default=0)
+    if not slack:
+        return Assignment(placed, peak * unit, bound * unit, proved, task.steps)
+    flipped = tuple([max(peak - o - s.size, 0) * unit for o, s in zip(offsets, scaled, strict=True)])
+    end, placed = min((max(p[i] + blocks[i].size for i in alive), p) for p in (placed, flipped))
+    least = max(lower_bound(blocks), bound * unit - slack)  # of what is live at once, one block is the last
+    return Assignment(placed, end, least, end == least, task.steps)
 
 
-def _check(blocks: Sequence[Block], alignment: int) -> None:
+def _check(blocks: Sequence[Block], alignment: int, capacity: int | None, effort: str) -> None:
     if alignment < 1:
         raise ValueError(f"the alignment is {alignment}, it must be at least 1")
+    if capacity is not None and capacity < 0:
+        raise ValueError(f"the capacity is {capacity}, it must be at least 0")
+    if effort not in LIMITS:
+        raise ValueError(f"the effort is {effort!r}, it must be one of {', '.join(LIMITS)}")
     for i, b in enumerate(blocks):
         if b.size < 0 or b.upper < b.lower:
             raise ValueError(f"block {i} has a size of {b.size} and lives from {b.lower} to {b.upper}")

@@ -5,7 +5,8 @@
     b,1,3,1024                     b,1,3,1024,0
 
 A buffer lives in the half-open interval [lower, upper). Columns may come in any order, others are carried along, and
-an `offset` that is there already is replaced.
+an `offset` that is there already is replaced. MiniMalloc's column `alignment` is honoured: offsets are multiples of all
+that it holds; its `gaps`, times at which a buffer need not be kept, are not used: a plan without them holds with them.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import lcm
 from pathlib import Path
 
 from atc_py.errors import Problem, Problems, error
 from atc_py.memory.problem import Block
 
 COLUMNS = ("id", "lower", "upper", "size")
-OFFSET = "offset"
-LARGEST = {"size": 1 << 46, "lower": 1 << 62, "upper": 1 << 62}
+OFFSET, ALIGNMENT = "offset", "alignment"
+LARGEST = {"size": 1 << 46, "lower": 1 << 62, "upper": 1 << 62, ALIGNMENT: 1 << 30}
 """Numbers up to these are taken; sizes are in bytes."""
+LEAST = {"size": 0, "lower": -(1 << 62), "upper": -(1 << 62), ALIGNMENT: 1}
 
 MOST_BYTES = 64 << 20
 """A file larger than this is refused."""
@@ -31,16 +34,22 @@ MOST_BYTES = 64 << 20
 MOST_PROBLEMS = 50
 """So many wrong lines are named one by one."""
 
-_INTEGER = re.compile(r"\s*-?[0-9]{1,20}\s*", re.ASCII)
+_INTEGER = re.compile(r"-?[0-9]+", re.ASCII)
+_DIGITS = 20
+"""More than any number has that is taken."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """The buffers of a file: the header, the rows as they were, and the blocks in the rows' order."""
+    """The buffers of a file: the header, the rows as they were, and the blocks in the rows' order.
+
+    `alignment`: of what the column of that name asks for, the least common multiple.
+    """
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     blocks: tuple[Block, ...]
+    alignment: int = 1
 
 
 def read_table(path: Path) -> Table:
@@ -66,6 +75,7 @@ def parse_table(text: str, name: str) -> Table:
     blocks: list[Block] = []
     found: list[Problem] = []
     seen: dict[str, int] = {}
+    alignments = {1}
     try:
         for fields in reader:
             place = f"{name}:{reader.line_num}"
@@ -74,7 +84,7 @@ def parse_table(text: str, name: str) -> Table:
             if header is None:
                 header = _header(fields, place)
                 continue
-            block = _block(header, fields, place, seen, reader.line_num, found)
+            block = _block(header, fields, place, seen, reader.line_num, found, alignments)
             if block is not None:
                 rows.append(tuple(fields))
                 blocks.append(block)
@@ -83,7 +93,11 @@ def parse_table(text: str, name: str) -> Table:
     if header is None:
         raise error("E20060", name, "is empty", f"the first line names the columns: {','.join(COLUMNS)}")
     _raise(found, name)
-    return Table(header, tuple(rows), tuple(blocks))
+    alignment = lcm(*alignments)
+    if alignment > LARGEST[ALIGNMENT]:
+        cause = f"the alignments have no common multiple up to {LARGEST[ALIGNMENT]:,}"
+        raise error("E20060", name, cause, "use powers of two")
+    return Table(header, tuple(rows), tuple(blocks), alignment)
 
 
 def _header(fields: Sequence[str], place: str) -> tuple[str, ...]:
@@ -93,7 +107,7 @@ def _header(fields: Sequence[str], place: str) -> tuple[str, ...]:
     for column in COLUMNS:
         if column not in names:
             problems.add("E20060", place, f"there is no column '{column}'", f"columns: {','.join(COLUMNS)}")
-    for column in (*COLUMNS, OFFSET):
+    for column in (*COLUMNS, OFFSET, ALIGNMENT):
         if names.count(column) > 1:
             problems.add("E20060", place, f"the column '{column}' comes {names.count(column)} times", "leave one")
     problems.raise_any()
@@ -101,9 +115,15 @@ def _header(fields: Sequence[str], place: str) -> tuple[str, ...]:
 
 
 def _block(
-    header: Sequence[str], fields: Sequence[str], place: str, seen: dict[str, int], line: int, found: list[Problem]
+    header: Sequence[str],
+    fields: Sequence[str],
+    place: str,
+    seen: dict[str, int],
+    line: int,
+    found: list[Problem],
+    alignments: set[int],
 ) -> Block | None:
-    """The block of one line; what is wrong with it goes to `found`."""
+    """The block of one line, whose alignment goes to `alignments`; what is wrong with it goes to `found`."""
 
     def wrong(cause: str, hint: str) -> None:
         found.append(Problem("E20060", place, cause, hint))
@@ -120,6 +140,8 @@ def _block(
         wrong(f"the id '{key[:40]}' is that of line {seen[key]} too", "give each buffer an id of its own")
     seen.setdefault(key, line)
     values = {c: _number(row[c], c, wrong) for c in COLUMNS[1:]}
+    if row.get(ALIGNMENT, "").strip():
+        alignments.add(_number(row[ALIGNMENT], ALIGNMENT, wrong) or 1)
     lower, upper, size = values["lower"], values["upper"], values["size"]
     if lower is not None and upper is not None and upper <= lower:
         wrong(f"upper {upper} is not above lower {lower}", "a buffer lives from lower on and no longer at upper")
@@ -131,14 +153,15 @@ def _block(
 def _number(text: str, column: str, wrong: object) -> int | None:
     """The integer in a field; None when it is none, which is then said."""
     assert callable(wrong)
+    text = text.strip()
     shown = text if len(text) <= 40 else text[:40] + "…"
     if not _INTEGER.fullmatch(text):
         wrong(f"{column} is {shown!r}, which is no whole number", "write digits only")
         return None
-    value = int(text)
-    if abs(value) > LARGEST[column] or (column == "size" and value < 0):
-        least = 0 if column == "size" else -LARGEST[column]
-        wrong(f"{column} is {shown.strip()}, outside {least} to {LARGEST[column]}", "correct the number")
+    digits = text.lstrip("-0")[: _DIGITS + 1]  # of a longer one these are already too many
+    value = int(f"{'-' * text.startswith('-')}{digits or '0'}")
+    if not LEAST[column] <= value <= LARGEST[column]:
+        wrong(f"{column} is {shown}, outside {LEAST[column]} to {LARGEST[column]}", "correct the number")
         return None
     return value
 

@@ -66,9 +66,11 @@ def test_the_bound_is_the_greatest_sum_of_live_blocks(blocks: list[Block]) -> No
 @given(BLOCKS, st.sampled_from([1, 2, 32, 512]))
 def test_offsets_are_aligned(blocks: list[Block], alignment: int) -> None:
     found = plan_memory(blocks, alignment=alignment)
-    rounded = [(b.lower, b.upper, -(-b.size // alignment) * alignment) for b in blocks if b.lower < b.upper]
-    check(rounded, [o for o, b in zip(found.offsets, blocks) if b.lower < b.upper], found.peak)
-    assert all(o % alignment == 0 for o in found.offsets) and found.lower_bound == most_live(rounded)
+    alive = [(b, o) for b, o in zip(blocks, found.offsets, strict=True) if b.lower < b.upper]
+    check(triples([b for b, _ in alive]), [o for _, o in alive], found.peak)
+    assert all(o % alignment == 0 for o in found.offsets)
+    assert found.peak == max((o + b.size for b, o in alive), default=0)
+    assert lower_bound(blocks) <= found.lower_bound <= found.peak and found.optimal >= (alignment == 1)
 
 
 def test_the_worked_example() -> None:
@@ -248,3 +250,9 @@ def test_large_numbers_stay_exact(effort: Effort) -> None:
     found = plan_memory(blocks, effort=effort)
     checked(blocks, found)
     assert found.peak == 3 * unit + 12
+
+
+def test_what_cannot_be_asked_is_refused() -> None:
+    for wrong in ({"capacity": -1}, {"alignment": 0}, {"effort": "x"}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            plan_memory([Block(0, 1, 1)], **wrong)  # type: ignore[arg-type]

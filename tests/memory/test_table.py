@@ -56,7 +56,7 @@ def test_the_summary_as_json(example: Path) -> None:
     code, text = run(example, "--json", "--effort", "max", "--alignment", 1024)
     facts = json.loads(text)
     assert code == 0
-    assert (facts["peak"], facts["lower_bound"], facts["optimal"], facts["buffers"]) == (2048, 2048, True, 3)
+    assert (facts["peak"], facts["lower_bound"], facts["optimal"], facts["buffers"]) == (1536, 1536, True, 3)
     assert facts["effort"] == "max" and facts["capacity"] is None and facts["file"] is None
 
 
@@ -65,6 +65,23 @@ def test_too_little_capacity(example: Path, tmp_path: Path, capacity: int, said:
     out = tmp_path / "out.csv"
     code, text = run(example, "--capacity", capacity, "-o", out)
     assert code == 1 and "E20061" in text and said in text and not out.exists()
+
+
+def test_nothing_is_rounded_behind_the_last_buffer(tmp_path: Path) -> None:
+    path, out = tmp_path / "two.csv", tmp_path / "out.csv"
+    path.write_text("id,lower,upper,size\na,0,3,10\nb,1,4,5\n")
+    assert run(path, "--alignment", 512, "--capacity", 517, "-o", out)[0] == 0
+    assert out.read_text().splitlines()[1:] == ["a,0,3,10,0", "b,1,4,5,512"]
+    code, text = run(path, "--alignment", 512, "--capacity", 516)
+    assert code == 1 and "no plan with offsets at multiples of 512 takes less than 517 bytes" in " ".join(text.split())
+
+
+def test_the_column_alignment_is_honoured(tmp_path: Path) -> None:
+    path, out = tmp_path / "two.csv", tmp_path / "out.csv"
+    path.write_text("id,lower,upper,size,alignment\na,0,3,10,64\nb,1,4,5,\nc,1,4,5,32\n")
+    code, text = run(path, "--alignment", 3, "-o", out, "--json")
+    assert code == 0 and json.loads(text)["alignment"] == 192
+    assert {int(line.split(",")[-1]) % 192 for line in out.read_text().splitlines()[1:]} == {0}
 
 
 def test_a_plan_that_no_search_can_find(tmp_path: Path) -> None:
@@ -89,7 +106,10 @@ def test_a_plan_that_no_search_can_find(tmp_path: Path) -> None:
         ("id,lower,upper,size\na,0,1,1_0\n", "t:2", "no whole number"),
         ("id,lower,upper,size\na,0,1,٣\n", "t:2", "no whole number"),
         ("id,lower,upper,size\na,0,1,1.5\n", "t:2", "no whole number"),
-        ("id,lower,upper,size\na,0,1," + "9" * 5000 + "\n", "t:2", "no whole number"),
+        ("id,lower,upper,size\na,0,1," + "9" * 5000 + "\n", "t:2", "outside 0"),
+        ("id,lower,upper,size\na,0,1,99999999999999999999999\n", "t:2", "outside 0"),
+        ("id,lower,upper,size,alignment\na,0,1,8,0\n", "t:2", "alignment is 0, outside 1"),
+        ("id,lower,upper,size,alignment\na,0,1,8,32768\nb,0,1,8,65537\n", "t", "no common multiple"),
         ("id,lower,upper,size\na,0,1,-4\n", "t:2", "size is -4, outside 0"),
         ("id,lower,upper,size\na,0,1,99999999999999999\n", "t:2", "outside 0"),
         ("id,lower,upper,size\na,3,3,1\n", "t:2", "upper 3 is not above lower 3"),
