@@ -10,18 +10,21 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atc_py import collector, frontend
 from atc_py.emit import Om
-from atc_py.errors import Problem, Problems
+from atc_py.errors import AtcError, Problem, Problems
+from atc_py.frontend import model_file
+from atc_py.frontend.gears import Gearing, option_text, read_gears
 from atc_py.fusion import Rule, load_all
 from atc_py.fusion.switches import Switches, read_switches
 from atc_py.ir.clone import clone
 from atc_py.ir.dims import Size
 from atc_py.ir.graph import Graph
+from atc_py.ir.types import Type
 from atc_py.memory import EFFORTS, Binding, Effort, bind
 from atc_py.ops import plugins
 from atc_py.passes import (
@@ -37,6 +40,7 @@ from atc_py.passes import (
     pass_names,
 )
 from atc_py.passes.mixlist import NO_LISTS, PrecisionLists, check_nodes
+from atc_py.plan.gears import gear_values
 from atc_py.plan.types import Plan
 from atc_py.plan.verify import verify
 from atc_py.schedule import (
@@ -48,6 +52,7 @@ from atc_py.schedule import (
     live_hints,
     schedule_priced,
 )
+from atc_py.schedule.gears import GearSizes, joined, merged
 from atc_py.target import Target, load
 
 if TYPE_CHECKING:
@@ -72,6 +77,9 @@ class Options:
     for a static plan (`fast`, `default`, `max`: see `atc_py.memory`). `fusion_rules` are modules with rules of the
     user's own (see `atc_py.fusion.plugins`), `fusion_switch_file` ATC's list of passes that are off (see
     `atc_py.fusion.switches`); an `Options` reads both once, a conversion reads them anew.
+
+    One of `dynamic_batch_size`, `dynamic_image_size` (height, width) and `dynamic_dims` (a value for each dim that
+    varies) lists the sizes that the model is compiled for, each by itself: see `atc_py.frontend.gears`.
     """
 
     input_shapes: Mapping[str, Sequence[Size | str | None]] = field(default_factory=dict)
@@ -91,6 +99,16 @@ class Options:
     custom_ops: Sequence[str | Path] = ()
     fusion_rules: Sequence[str | Path] = ()
     fusion_switch_file: str | Path | None = None
+    dynamic_batch_size: Sequence[int] = ()
+    dynamic_image_size: Sequence[Sequence[int]] = ()
+    dynamic_dims: Sequence[Sequence[int]] = ()
+
+    def gears(self) -> dict[str, tuple[tuple[int, ...], ...]]:
+        """The lists of sizes that are given, by the option's name: tuples of one size, of two, of any number."""
+        batches = tuple([(size,) for size in self.dynamic_batch_size])
+        images, dims = (tuple(map(tuple, given)) for given in (self.dynamic_image_size, self.dynamic_dims))
+        found = {"dynamic_batch_size": batches, "dynamic_image_size": images, "dynamic_dims": dims}
+        return {name: values for name, values in found.items() if values}
 
     def optimize_options(self) -> OptimizeOptions:
         """The part that `optimize` reads."""
@@ -153,18 +171,81 @@ def compile_model(
 ) -> Om:
     """Compile an ONNX model. Raises `AtcError` with everything that is wrong with it."""
     options = replace(options or Options())  # files that it names are read anew for each conversion, once
-    target = _prepared(options)
-    stage = _Stages(progress, watch)
+    target, stage = _prepared(options), _Stages(progress, watch)
+    return _with_gears(model, options, target, stage) if options.gears() else _compiled(model, options, target, stage)
+
+
+def _compiled(model: str | Path | onnx.ModelProto, options: Options, target: Target, stage: _Stages) -> Om:
+    """The OM of a model for the sizes of `options.input_shapes`."""
+    graph, before, report, warnings = _canonical(model, options, stage)
+    om = _back_end(graph, before, report, options, target, stage)
+    om.warnings = (*warnings, *om.warnings)
+    return om
+
+
+def _canonical(
+    model: str | Path | onnx.ModelProto, options: Options, stage: _Stages
+) -> tuple[Graph, Graph, Report, Sequence[Problem]]:
+    """The canonical graph, the imported one, and what the importer and the passes have to say."""
     reading = frontend.ReadOptions(options.input_shapes, tuple(options.out_nodes))
     imported = stage("read", lambda: frontend.import_model(model, reading))
     graph = imported.graph
     check_nodes(options.precision_lists, graph)
     before = stage("survey", lambda: clone(graph))
     stage.show("import", graph)
-    report = stage.optimize(graph, options)
-    om = _back_end(graph, before, report, options, target, stage)
-    om.warnings = (*imported.warnings, *om.warnings)
-    return om
+    return graph, before, stage.optimize(graph, options), imported.warnings
+
+
+def _with_gears(model: str | Path | onnx.ModelProto, options: Options, target: Target, stage: _Stages) -> Om:
+    """The OM of a model for each set of sizes that `options` lists: one plan with gears, each compiled by itself.
+
+    The figures are those of the largest gear. What is wrong is told for all gears at once. The canonical graph has
+    the sizes that vary as symbols, so that the OM can be compiled again for others.
+    """
+    gearing = read_gears(model_file.load(model).proto, options.input_shapes, options.gears())
+    plain = replace(options, dynamic_batch_size=(), dynamic_image_size=(), dynamic_dims=())
+    oms = _each_gear(model, plain, gearing, target, stage)
+    any_size, warnings = stage("any size", lambda: _any_size(model, plain, stage.silent()))
+    sizes = GearSizes(gearing.symbols, gearing.gears, gearing.names, gearing.types, _output_types(any_size))
+    graphs = [om.lowered for om in oms]
+    plan = merged([om.plan for om in oms], graphs, sizes, {gearing.option: gearing.text})
+    om = oms[next(k for k, gear in enumerate(gear_values(plan)) if gear == plan.hint)]
+    made = Om(om.name, any_size or om.canonical, om.lowered, [plan], om.before, om.report, om.options, target=target)
+    made.binding = stage("verify", lambda: prove(plan))
+    made.drawn = joined(graphs, plan)
+    made.embed_canonical = any_size is not None
+    made.warnings = tuple(dict.fromkeys([w for o in oms for w in o.warnings])) + warnings
+    return made
+
+
+def _each_gear(
+    model: str | Path | onnx.ModelProto, options: Options, gearing: Gearing, target: Target, stage: _Stages
+) -> list[Om]:
+    """The OM of each gear by itself."""
+    problems, oms = Problems(), list[Om]()
+    for name, shapes in zip(gearing.names, gearing.shapes, strict=True):
+        fixed = replace(options, input_shapes={**options.input_shapes, **shapes})
+        try:
+            oms.append(stage(name, partial(_compiled, model, fixed, target, stage.silent())))
+        except AtcError as e:
+            problems.extend(replace(p, place=f"{name}: {p.place}" if p.place else name) for p in e.problems)
+    problems.raise_any()
+    return oms
+
+
+def _any_size(
+    model: str | Path | onnx.ModelProto, options: Options, stage: _Stages
+) -> tuple[Graph | None, tuple[Problem, ...]]:
+    """The canonical graph of a model whose sizes are open; a warning says why there is none."""
+    try:
+        return _canonical(model, options, stage)[0], ()
+    except AtcError as e:
+        cause = f"the OM cannot be compiled again: without fixed sizes, {e.problems[0].place}: {e.problems[0].cause}"
+        return None, (Problem("W20003", "canonical graph", cause, "convert the model again for other gears"),)
+
+
+def _output_types(graph: Graph | None) -> dict[str, Type]:
+    return {} if graph is None else {n: graph.type(v) for n, v in zip(graph.output_names, graph.outputs)}
 
 
 def as_toolkit(options: Options) -> Options:
@@ -201,7 +282,8 @@ def compile_graph(
 ) -> Om:
     """Compile a graph of the IR, as `atc_py.graph.Builder` makes it; the graph itself is left as it is.
 
-    Of the options, those that speak of an ONNX model (`input_shapes`, `out_nodes`) do not apply. Raises `AtcError`.
+    Of the options, those that speak of an ONNX model (`input_shapes`, `out_nodes`, gears) do not apply. Raises
+    `AtcError`.
     """
     options = replace(options or Options())  # files that it names are read anew for each conversion, once
     target = _prepared(options)
@@ -266,6 +348,9 @@ def _check_recompilation(options: Options, level: int) -> None:
         problems.add("E20004", "--opt-level", cause, hint)
     if options.input_shapes:
         problems.add("E20004", "--input-shape", "the graph in the OM was made for the shapes that it has", hint)
+    for name in options.gears():
+        cause = "the graph in the OM is compiled for the sizes that come, not for a list of them"
+        problems.add("E20004", option_text(name), cause, hint)
     if options.out_nodes:
         problems.add("E20004", "--out-nodes", "the graph in the OM holds only what its own outputs need", hint)
     problems.raise_any()
@@ -300,16 +385,23 @@ def _fits(om: Om, target: Target) -> tuple[Problem, ...]:
 def prove(plan: Plan, env: Mapping[str, int] | None = None, least: int = 0) -> Binding:
     """Bind the plan (under `env`, or its hint) and prove it; raises `AtcError` with each violation.
 
-    A branch that is dead under the hint is proved under other values for which it is alive, if such can be found.
-    Returns the first binding; `least` is a lower bound of the arena under its values, as `bind` takes it.
+    Gears are proved one by one. A branch that is dead under the hint is proved under other values for which it is
+    alive, if such can be found. Returns the first binding; `least` is a lower bound of the arena under its values, as
+    `bind` takes it.
     """
     first: Binding | None = None
-    for values in (plan.hint or {}, *live_hints(plan)) if env is None else (env,):
+    for values in _proved_at(plan) if env is None else (env,):
         binding = bind(plan, values, least=least if first is None else 0)
         verify(plan, binding.offsets, binding.sizes, binding.env)
         first = first or binding
     assert first is not None
     return first
+
+
+def _proved_at(plan: Plan) -> list[Mapping[str, int]]:
+    hint = plan.hint or {}
+    others = [values for values in gear_values(plan) if values != hint]
+    return [hint, *(others or live_hints(plan))]
 
 
 def options_text(options: Options, target: Target) -> dict[str, str]:
@@ -329,6 +421,10 @@ class _Stages:
 
     def __init__(self, progress: Progress | None, watch: Watch | None = None) -> None:
         self._progress, self._watch = progress, watch
+
+    def silent(self) -> _Stages:
+        """For the stages of a part: they are shown, but how long each took is not told."""
+        return _Stages(None, self._watch)
 
     def optimize(self, graph: Graph, options: Options) -> Report:
         """The target-independent passes, in place."""

@@ -1,6 +1,6 @@
 """What users of Ascend's ATC bring along: options that `atc convert` does not have, and other names of values.
 
-`atc --model=m.onnx --output=m --dynamic_batch_size=1,2,4` ends with E10001 and the hint to use --input-shape.
+`atc --model=m.onnx --output=m --input_shape_range=x:[1~8]` ends with E10001 and the hint to use --input-shape.
 """
 
 from __future__ import annotations
@@ -13,9 +13,6 @@ _TUNING = "leave it out: it steers Ascend's own kernel compiler"
 _ONNX = "leave it out: only ONNX models are read, and they carry it"
 
 INSTEAD: Mapping[str, str] = {
-    "dynamic-batch-size": _SIZES,
-    "dynamic-image-size": _SIZES,
-    "dynamic-dims": _SIZES,
     "input-shape-range": _SIZES,
     "input-fp16-nodes": _DTYPES,
     "output-type": _DTYPES,

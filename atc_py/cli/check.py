@@ -195,7 +195,7 @@ def _search(
     from atc_py.ir.types import Tensor
 
     fixed = {p.name: feeds[p.name].shape for p in session.plan.inputs if isinstance(p.type, Tensor)}
-    shapes = fixed if session.plan.static else options.input_shapes
+    shapes = fixed if session.plan.arena is not None else options.input_shapes
     return Search(oracle, replace(options, input_shapes=shapes), feeds, given["rtol"], given["atol"]).first()
 
 

@@ -23,6 +23,7 @@ EXAMPLES = """
 atc convert resnet50.onnx -o resnet50.om
 atc convert det.onnx -o det.om --input-shape "x:1,3,640,640"
 atc convert bert.onnx -o bert.om --input-hint-shape "input_ids:1,128"
+atc convert net.onnx -o net.om --input-shape "x:-1,3,224,224" --dynamic-batch-size "1,2,4"
 atc convert net.onnx -o head.om --out-nodes "Conv_12:0;logits" --opt-level O1
 atc --model=net.onnx --framework=5 --output=net --soc_version=Ascend310P3
 """
@@ -34,6 +35,16 @@ atc --model=net.onnx --framework=5 --output=net --soc_version=Ascend310P3
 @click.option("--framework", type=int, help="ATC's number of the source framework: 5, ONNX.")
 @click.option("--output", "-o", required=True, type=click.Path(), help="The file to write; .om is added if missing.")
 @compile_options
+@click.option("--dynamic-batch-size", default="", metavar="TEXT", help='Compile for each of some batch sizes, "1,2,4".')
+@click.option(
+    "--dynamic-image-size", default="", metavar="TEXT", help='Compile for each of some sizes "h,w;h,w" of images.'
+)
+@click.option(
+    "--dynamic-dims",
+    default="",
+    metavar="TEXT",
+    help='Compile for each of some values of all dims that are -1, in the order of --input-shape: "1,128;4,256".',
+)
 @click.option(
     "--canonical",
     type=click.Choice(["on", "off"]),
@@ -57,7 +68,7 @@ def verb(ctx: click.Context, /, model: str | None, model_option: str | None, out
     source = _source(ctx, model, model_option, given)
     target = _target(output)
     om, stages, counted = _compile(source, given)
-    om.embed_canonical = given["canonical"] == "on"
+    om.embed_canonical = om.embed_canonical and given["canonical"] == "on"
     size = _write(om, target)
     _log(om, counted, given["log"])
     figures = {
@@ -119,12 +130,14 @@ def _log(om: Om, counted: Operators | None, level: str) -> None:
 
 def _compile(source: str, given: dict[str, Any]) -> tuple[Om, list[tuple[str, float]], Operators | None]:
     """Compile, showing each stage when it is done."""
+    from dataclasses import replace
+
     from atc_py import compiler
     from atc_py.emit.stages import Operators
     from atc_py.report.conversion import stage_line
     from atc_py.report.screen import console
 
-    options = options_of(source, given)
+    options = replace(options_of(source, given), **_gears(given))
     counted = Operators() if given["log"] in ("debug", "info") else None
     watchers = [w for w in (dumper_of(given), counted) if w is not None]
     stages: list[tuple[str, float]] = []
@@ -139,6 +152,14 @@ def _compile(source: str, given: dict[str, Any]) -> tuple[Om, list[tuple[str, fl
             watcher(stage, graph, plan)
 
     return compiler.compile_model(source, options, progress, watch if watchers else None), stages, counted
+
+
+def _gears(given: dict[str, Any]) -> dict[str, Any]:
+    """The lists of sizes to compile for, as `compiler.Options` has them. Raises `AtcError` E10001."""
+    from atc_py.frontend.gears import BATCH, parse_gears
+
+    found = parse_gears(given)
+    return {name: [v[0] for v in values] if name == BATCH else values for name, values in found.items()}
 
 
 def _write(om: Om, target: Path) -> int:

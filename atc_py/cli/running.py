@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from atc_py.errors import AtcError, Problems
+from atc_py.plan.gears import in_gear
 from atc_py.runtime import Session
 from atc_py.runtime.feeds import Feeds, parse_shapes, random_feeds, read_feeds, symbol_values
 from atc_py.runtime.index_bounds import index_bounds
@@ -44,7 +45,7 @@ def make_feeds(session: Session, inputs: Sequence[str], input_shape: str, seed: 
         feeds = read_feeds(inputs, plan.inputs, env, shapes)
         _agree(feeds, shapes)
         return feeds
-    arrays = random_feeds(plan.inputs, env, seed, shapes, index_bounds(plan, env))
+    arrays = random_feeds(plan.inputs, env, seed, shapes, index_bounds(in_gear(plan, env), env))
     return Feeds(arrays, dict.fromkeys(arrays, f"random, seed {seed}"))
 
 

@@ -69,8 +69,8 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     GEARS_TWICE: (
         "Two lists of gears are given",
-        "--dynamic-batch-size, --dynamic-image-size and --dynamic-dims exclude each other. --dynamic-dims takes a value "
-        "for every dim that varies.",
+        "--dynamic-batch-size, --dynamic-image-size and --dynamic-dims exclude each other. --dynamic-dims takes a "
+        "value for every dim that varies.",
     ),
     GEARS_BATCH: (
         "Not only the batch varies",
@@ -176,7 +176,9 @@ CODES: dict[str, tuple[str, str]] = {
     CYCLE: ("The graph has a cycle", "Some nodes need each other's results, so that none of them can run first."),
     ATTRIBUTE: (
         "An attribute is wrong",
-        "The attribute is missing, has the wrong type, or is none that the operator has in this opset.",
+        "The attribute is missing, has the wrong type, or is none that the operator has in this opset. The priority "
+        "and the stream label of a node are no attributes but entries of its metadata_props: 'priority', a whole "
+        "number, and 'stream_label', a name.",
     ),
     NODE: (
         "A node is wrong",

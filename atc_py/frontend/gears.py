@@ -88,8 +88,8 @@ def parse_gears(given: Mapping[str, str]) -> dict[str, Values]:
     return found
 
 
-def gearing(proto: onnx.ModelProto, shapes: inputs.Shapes, asked: Mapping[str, Values]) -> Gearing:
-    """The gears of a model. Raises one `AtcError` with everything that is wrong with them (E10002, E10009 to E10045)."""
+def read_gears(proto: onnx.ModelProto, shapes: inputs.Shapes, asked: Mapping[str, Values]) -> Gearing:
+    """The gears of a model. Raises one `AtcError` with everything that is wrong with them: E10002, E10009 to E10045."""
     problems = Problems()
     option, values = _one(asked, problems)
     _check_values(option, values, problems)

@@ -16,6 +16,7 @@ from atc_py.ir.dims import Size, UnboundSymbol, compile_sizes, symbols_of
 from atc_py.memory.allocate import ALIGNMENT, plan_memory
 from atc_py.memory.conflicts import clique_bound, plan_relation
 from atc_py.memory.problem import Assignment, Block, Effort, lower_bound
+from atc_py.plan.gears import in_full
 from atc_py.plan.happens import conflicts
 from atc_py.plan.live import dead_buffers, unmet
 from atc_py.plan.types import Buffer, Plan, Space
@@ -108,10 +109,10 @@ def bind(plan: Plan, env: Mapping[str, int] | None = None, *, effort: Effort = "
 
     A plan whose offsets were planned at conversion keeps them; others are planned with `effort`. `least` is a lower
     bound of the arena, when the caller knows one; then none is looked for in what streams order. Raises `AtcError`
-    E30002 when a symbol has no value, E30030 when the shapes do not meet the plan's requirements, E30003 when they
-    need too much memory.
+    E30002 when a symbol has no value, E30009 when the values are no gear of the plan, E30030 when the shapes do not
+    meet the plan's requirements, E30003 when they need too much memory.
     """
-    env = dict(env or {})
+    env = in_full(plan, env or {})
     missing = [s for s, r in plan.symbols.items() if s not in env and not r.runtime]
     if missing:
         raise error("E30002", ", ".join(missing), "these dims have no value", "give the shapes of all inputs")
@@ -121,7 +122,7 @@ def bind(plan: Plan, env: Mapping[str, int] | None = None, *, effort: Effort = "
     bound = max(lower_bound(blocks), least)
     offsets = [b.offset if b.offset is not None else -1 for b in plan.buffers]
     placed = all(offsets[i] >= 0 for i in members)
-    peak = max((offsets[i] + aligned(sizes[i]) for i in members), default=0) if placed else -1
+    peak = max((offsets[i] + aligned(sizes[i]) for i in members if sizes[i]), default=0) if placed else -1
     # Pairs of streams say nothing new where the places already reach the bound, or all blocks are live at one position.
     told = plan.streams <= 1 or (placed and (peak <= bound or least > 0)) or sum([b.size for b in blocks]) == bound
     others = [] if told else conflicts(plan)[1]

@@ -7,9 +7,11 @@ A task whose sizes depend on what an earlier task finds out is *late*: it is bou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from atc_py.errors import AtcError, error
 from atc_py.ir.constants import DimVec
@@ -17,11 +19,12 @@ from atc_py.ir.dims import Dim, symbol, symbols_of
 from atc_py.ir.types import DType, Tensor, Type
 from atc_py.memory import Binding
 from atc_py.npu.formats import adapted
-from atc_py.npu.memory import Array, Placed, concrete, kernel_failed, located, place
+from atc_py.npu.memory import Array, Placed, concrete, kernel_failed, located, outside, place
 from atc_py.npu.weights import Weights
 from atc_py.ops import check
-from atc_py.ops.base import Call
+from atc_py.ops.base import Call, InferError, Op
 from atc_py.ops.build import lookup
+from atc_py.ops.evaluate import tensor_type, workspace_nbytes
 from atc_py.plan.types import Operand, Plan, Space, Task
 
 
@@ -37,6 +40,29 @@ class Step:
     outputs: list[Placed | None]
     random: bool
     """Whether the kernel draws numbers, so that each execution needs a key of its own."""
+    workspace: Placed | None = None
+    scratch: Scratch | None = None
+    """What tells how many bytes a workspace without a place takes."""
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A workspace that is made for each execution: its bytes, or what they follow from when the inputs are there."""
+
+    op: Op
+    task: Task
+    types: tuple[Type | None, ...]
+    known: int | None
+
+    def nbytes(self, inputs: Sequence[Any]) -> int:
+        """Bytes for inputs as they come (None where absent); those of known types may lie in any storage format."""
+        if self.known is not None:
+            return self.known
+        types = [t if _known(t) else tensor_type(x) for t, x in zip(self.types, inputs, strict=True)]
+        made = workspace_nbytes(self.op, self.task.attrs, types, dict(enumerate(inputs)), len(self.task.outputs))
+        if made is None:
+            raise InferError(f"nothing tells how many bytes of workspace {self.op.name} takes")
+        return made
 
 
 class Binder:
@@ -132,10 +158,28 @@ class Binder:
         check.operation(op, task.attrs, in_types, out_types, consts, task.body)
         call = Call(task.attrs, out_types, [None] * len(outputs), consts, tuple(in_types), body=task.body)
         call.tiles = self.tiles
+        needed = workspace_nbytes(op, task.attrs, in_types, consts, len(outputs))
+        workspace = self._workspace(task, needed, env)
+        scratch = None if task.workspace is None or workspace else Scratch(op, task, call.in_types, needed)
         if op.prepare_fn is not None and all(_known(t) for t in in_types):
             call.state = op.prepare_fn(call)
         kernel, call = adapted(op, op.kernel_fn, call, inputs, task.name)
-        return Step(task, kernel, call, inputs, places, outputs, op.flags.random)
+        return Step(task, kernel, call, inputs, places, outputs, op.flags.random, workspace, scratch)
+
+    def _workspace(self, task: Task, needed: int | None, env: Mapping[str, int]) -> Placed | None:
+        """The place of the task's workspace, all its bytes in a row; None where it has none.
+
+        Raises `AtcError` E40002 where the kernel needs more bytes than the plan has for it.
+        """
+        placed = None if task.workspace is None else self.place(task.workspace, env)
+        low, high = (0, 0) if placed is None else placed.span
+        if needed and (task.workspace is None or (placed is not None and needed > high - low)):
+            cause = f"{task.kernel} takes {needed} bytes of workspace, the plan has {high - low}"
+            hint = "the file was made with another declaration of the operator: convert the model again"
+            raise error("E40002", f"task '{task.name}'", cause, hint)
+        if placed is not None and placed.space is not Space.ARENA:
+            raise outside(f"the workspace, [{low}, {high}) of {placed.space.value},", "the arena")
+        return None if placed is None else Placed(Space.ARENA, -1, low, (high - low,), np.dtype(np.uint8), None)
 
 
 def _known(type_: Type | None) -> bool:

@@ -26,11 +26,9 @@ if TYPE_CHECKING:
 def run_regions(context: Context, regions: Sequence[Region]) -> None:
     """Run regions one after the other."""
     for region in regions:
-        if isinstance(region, Static):
-            for task in context.order(region.tasks):
+        if isinstance(region, (Static, Host)):
+            for task in context.order(region.tasks if isinstance(region, Static) else (region.task,)):
                 context.execute(task)
-        elif isinstance(region, Host):
-            context.execute(region.task)
         elif isinstance(region, If):
             _run_if(context, region)
         elif isinstance(region, Loop):

@@ -2,7 +2,8 @@
 
 A requirement that always holds must be met, or the shapes are refused. One inside a branch of an If says only that this
 branch cannot be taken: a network for two sample rates is right for one of them at a time. The branch is then *dead*: it
-is not bound, the verifier looks at the other one, and taking it at run time is an error.
+is not bound, the verifier looks at the other one, and taking it at run time is an error. Of gears only the one that the
+values name is alive.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from atc_py.ir.dims import UnboundSymbol, evaluate
+from atc_py.plan.gears import in_gear
 from atc_py.plan.types import Gears, If, Loop, Plan, Region, Requirement, Scan, Space, children, own_operands, walk
 
 
@@ -47,11 +49,11 @@ def branch_numbers(regions: Sequence[Region]) -> dict[int, int]:
 
 
 def live(plan: Plan, env: Mapping[str, int]) -> Plan:
-    """The plan without its dead branches: an If with one of them is only the other branch."""
-    dead = dead_branches(plan, env)
+    """The plan without its dead branches, an If with one of them being only the other branch, and dead gears."""
+    dead, alive = dead_branches(plan, env), in_gear(plan, env)
     if not dead:
-        return plan
-    return replace(plan, regions=_live(plan.regions, branch_numbers(plan.regions), dead))
+        return alive
+    return replace(alive, regions=_live(alive.regions, branch_numbers(plan.regions), dead))
 
 
 def unmet(plan: Plan, env: Mapping[str, int]) -> list[Requirement]:
@@ -85,7 +87,7 @@ def _stuck(regions: Sequence[Region], numbers: Mapping[int, int], dead: frozense
 
 
 def dead_buffers(plan: Plan, env: Mapping[str, int]) -> frozenset[int]:
-    """The buffers that only dead branches use: they need no memory under `env`."""
+    """The buffers that only dead branches and gears use: they need no memory under `env`."""
     alive = live(plan, env)
     if alive is plan:
         return frozenset()

@@ -285,7 +285,7 @@ def test_a_file_may_stand_beside_a_folder_of_its_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("option", "instead"),
-    [("--dynamic_batch_size=1,2", "--input-shape"), ("--insert_op_conf=a.cfg", "AIPP"), ("--mode=1", "inspect")],
+    [("--input_shape_range=x:[1~2]", "--input-shape"), ("--insert_op_conf=a.cfg", "AIPP"), ("--mode=1", "inspect")],
 )
 def test_options_of_atc_that_are_not_here_are_answered(option: str, instead: str, tmp_path: Path) -> None:
     result = atc(f"--model={CNN}", f"--output={tmp_path / 'a'}", option, "--json")

@@ -255,7 +255,13 @@ GEARS = (
 def test_the_gear_that_is_named_is_looked_at() -> None:
     assert problems(GEARS, {"N": 1}) == []
     assert [p.code for p in problems(GEARS, {"N": 8})] == ["E31018"]
-    assert [p.code for p in problems(GEARS, {"N": 3})] == ["E31018"]  # no gear: all of them must do
+    plan = parse_plan(GEARS)
+    with pytest.raises(AtcError, match="E30009"):
+        bind(plan, {"N": 3})
+    offsets, sizes = ([getattr(b, what) for b in plan.buffers] for what in ("offset", "nbytes"))
+    with pytest.raises(AtcError) as raised:  # no gear: all of them must do
+        verify(plan, offsets, sizes, {"N": 3})
+    assert [p.code for p in raised.value.problems] == ["E31018"]
 
 
 # -- views -----------------------------------------------------------------------------------------------------
