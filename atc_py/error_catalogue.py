@@ -123,6 +123,12 @@ OWN: dict[str, tuple[str, str, str]] = {
         "conversion are folded and keep no dtype.",
         "'atc inspect MODEL.onnx' lists the nodes; the message has the nearest name.",
     ),
+    "E20043": (
+        "A collective lies in a branch or a loop",
+        "A collective ends when all devices of its group have come to it. Devices may take different branches of an "
+        "If, or leave a loop at different times; then some wait in a collective to which the others never come.",
+        "Export the model with the collective outside, or for a constant condition.",
+    ),
     "E20050": (
         "A module with fusion rules cannot be used",
         "It cannot be imported, offers no RULES, offers something that is no rule, or a rule has the name of another "
@@ -167,6 +173,16 @@ OWN: dict[str, tuple[str, str, str]] = {
         "The model may not fit into the target's memory",
         "Arena and weights together take more bytes than the target has. The simulator runs it all the same.",
         "Use smaller shapes or batches, or a target with more memory.",
+    ),
+    "W20003": (
+        "An OM with gears cannot be compiled again",
+        "Each gear was compiled, but the model cannot be without fixed sizes; so the OM holds no graph for other ones.",
+        "Nothing, as long as the gears are enough. Convert the model again for others.",
+    ),
+    "W30009": (
+        "No gear fits; the graph was compiled again",
+        "The inputs' sizes are none of those that the OM was compiled for, so its graph was compiled again, in memory.",
+        "Use one of the sizes in the message, or convert the model for these too.",
     ),
     "E30001": (
         "An input has the wrong shape",
@@ -282,7 +298,7 @@ OWN: dict[str, tuple[str, str, str]] = {
     ),
     "E30027": (
         "What others read of the OM is not what the plan says",
-        "MODEL_DEF, TASK_INFO and MODEL_INOUT_INFO are derived from the plan, and one of them differs.",
+        "MODEL_DEF, TASK_INFO, MODEL_INOUT_INFO and the counts of INFO come from the plan, and one of them differs.",
         _AGAIN,
     ),
     "E30031": (
@@ -312,6 +328,18 @@ OWN: dict[str, tuple[str, str, str]] = {
         "Under --debug-memory every byte of the arena remembers which task wrote it, as which value. A read met bytes "
         "of another value, bytes that were given up, or bytes that nobody wrote. The plan is wrong.",
         _REPORT,
+    ),
+    "E40007": (
+        "No task can go on",
+        "A run with --debug-memory or --shuffle keeps to streams and events. Each stream has come to a task that waits "
+        "for an event whose record has not run, or that nobody records: the device would hang. The plan is wrong.",
+        "Run 'atc verify' on the file: it names the law that the waits break (E31010).",
+    ),
+    "E40008": (
+        "A collective of several devices cannot be run here",
+        "The model computes with other devices (AllReduce, AllGather, AllToAll). The simulator is one device, and what "
+        "the others would send is not there. A group of one device is simulated: there a collective is a copy.",
+        "Inspect, profile and verify the OM here; run it on devices, or export the model for a group of one.",
     ),
     "E40005": (
         "A custom operator is not here",

@@ -47,8 +47,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: None) -> Path
 
 def test_the_page_has_what_this_test_looks_for() -> None:
     kinds = [kind for kind, _ in blocks()]
-    assert {k: kinds.count(k) for k in ("python", "sh", "toml")} == {"python": 5, "sh": 1, "toml": 1}
-    assert sum(1 for _, text in blocks() if FILE.match(text)) == 4
+    assert {k: kinds.count(k) for k in ("python", "sh", "toml")} == {"python": 7, "sh": 1, "toml": 1}
+    assert sum(1 for _, text in blocks() if FILE.match(text)) == 5
 
 
 def test_the_worked_example(folder: Path) -> None:

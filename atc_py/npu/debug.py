@@ -4,31 +4,36 @@
     task 5 'add' reads arena [512, 1024), means %4      E40006: task 'add' reads %4 at arena [512, 1024), where task
                                                         'relu' wrote %7
 
-A buffer that nobody needs any more is poisoned with 0xFF (NaN in every float type), and so is the whole arena before a
-run: a kernel that reads what it should not gets NaN, and a read that the plan names is refused before it happens. What
-a value's alias holds counts as the value. With a seed, the tasks of a region run in an order drawn among those that
-streams and events allow; the results must not change by a bit.
+A buffer that nobody needs any more is poisoned with 0xFF (NaN in every float type), and so is a task's workspace before
+and after it, and the whole arena before a run: a kernel that reads what it should not gets NaN, and a read that the
+plan names is refused before it happens. What a value's alias holds counts as the value. With a seed, the tasks of a
+region run in an order drawn among those that streams and events allow; the results must not change by a bit. Where no
+task can go on, the run stops and says what each stream waits for.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
-from atc_py.errors import error
+from atc_py.errors import AtcError, Problems, error
 from atc_py.npu.device import BoundPlan, Context
 from atc_py.npu.memory import Array, Placed
-from atc_py.plan.happens import successors
+from atc_py.plan.happens import awaited
+from atc_py.plan.show import show_task
 from atc_py.plan.types import Host, Operand, Plan, Region, Space, Static, Task, children, own_operands
 
 POISON = 0xFF
 """What freed bytes are filled with."""
 NOBODY = 0
 """The number of the write before all writes."""
+SCRATCH = -2
+"""The value of what a task leaves in its workspace."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +70,12 @@ class DebugContext(Context):
             self.spaces.arena[:] = POISON
         return super().run(inputs, outputs, number)
 
-    def order(self, tasks: Sequence[Task]) -> Sequence[Task]:
-        """The plan's order, or one that is drawn among all that streams and events allow."""
-        return tasks if self._random is None else list(_drawn(tasks, self._random))
+    def order(self, tasks: Sequence[Task]) -> Iterable[Task]:
+        """The plan's order, or one that is drawn among all that streams and events allow.
+
+        Raises `AtcError` E40007, when those that can run have run, where tasks wait for each other or for nobody.
+        """
+        return _in_turn(tasks, self._random)
 
     def execute(self, task: Task) -> None:
         """Check what the task reads, run it, mark what it wrote, and free what nobody needs any more."""
@@ -82,9 +90,11 @@ class DebugContext(Context):
         for operand in task.inputs:
             if operand is not None:
                 self._check(operand, by)
+        self._poison_workspace(task, by)  # of a buffer that a loop still needs, or of the execution before
         super().execute(task)
-        for operand in (*task.outputs, *([task.workspace] if task.workspace else [])):
+        for operand in task.outputs:
             self._mark(operand, by)
+        self._poison_workspace(task, by)
         if alone:
             self._finish(unit)
         else:
@@ -108,6 +118,12 @@ class DebugContext(Context):
             self._mark(operand, f"'{by}'")
             return
         super().save(operand, value, by)
+
+    def made_workspace(self, nbytes: int) -> Array:
+        """A workspace that holds nothing that means anything."""
+        made = super().made_workspace(nbytes)
+        made[:] = POISON
+        return made
 
     def renamed(self, source: Operand, target: Operand) -> None:
         """What lies in a place counts as another value from now on."""
@@ -137,6 +153,16 @@ class DebugContext(Context):
             found[0][...] = len(self._writes)
             self._writes.append(_Write(by, self._root.get(operand.value, operand.value), operand.buffer))
 
+    def _poison_workspace(self, task: Task, by: str) -> None:
+        """Nothing that a workspace holds means anything before and after its task."""
+        found = None if task.workspace is None else self._marked(task.workspace)
+        if found is not None:
+            marks, placed = found
+            marks[...] = len(self._writes)
+            low, high = placed.span
+            self.spaces.arena[low:high] = POISON
+            self._writes.append(_Write(by, SCRATCH, task.workspace.buffer if task.workspace else -1, True))
+
     def _check(self, operand: Operand, by: str) -> None:
         found = self._marked(operand)
         if found is None:
@@ -147,7 +173,7 @@ class DebugContext(Context):
             low, high = found[1].span
             what = "are given up" if wrong[0].freed else f"are %{wrong[0].value} of {wrong[0].by}"
             if wrong[0].value < 0:
-                what = "nobody has written"
+                what = f"were the workspace of {wrong[0].by}" if wrong[0].value == SCRATCH else "nobody has written"
             cause = f"reads %{operand.value} at arena [{low}, {high}), bytes that {what}"
             raise error("E40006", by, cause, "verify the file; if it passes, report it")
 
@@ -247,18 +273,54 @@ def _inner_operands(region: Region) -> Iterator[Operand]:
                 yield from _inner_operands(inner)
 
 
-def _drawn(tasks: Sequence[Task], random: np.random.Generator) -> Iterator[Task]:
-    """The tasks in an order drawn among those that streams and events allow."""
-    after = successors(tasks)
+def _in_turn(tasks: Sequence[Task], random: np.random.Generator | None) -> Iterator[Task]:
+    """The tasks in an order that streams and events allow: a drawn one, else the one nearest to the plan's.
+
+    Raises `AtcError` E40007 when tasks are left and each waits for what has not run.
+    """
+    waits = awaited(tasks)
+    after: list[list[int]] = [[] for _ in tasks]
     waiting = [0] * len(tasks)
-    for later in after:
-        for j in later:
-            waiting[j] += 1
-    ready = [j for j, n in enumerate(waiting) if not n]
+    last: dict[int, int] = {}
+    for j, task in enumerate(tasks):
+        before: dict[int | None, None] = dict.fromkeys(recorder for _, recorder in waits[j])  # None never runs
+        if task.stream in last:
+            before[last[task.stream]] = None
+        waiting[j] = len(before)
+        for i in before:
+            if i is not None:
+                after[i].append(j)
+        last[task.stream] = j
+    ready = [j for j, n in enumerate(waiting) if not n]  # in drawn orders any list, else a heap
+    done: set[int] = set()
     while ready:
-        j = ready.pop(int(random.integers(len(ready))))
+        j = heappop(ready) if random is None else ready.pop(int(random.integers(len(ready))))
         yield tasks[j]
+        done.add(j)
         for k in after[j]:
             waiting[k] -= 1
             if not waiting[k]:
-                ready.append(k)
+                if random is None:
+                    heappush(ready, k)
+                else:
+                    ready.append(k)
+    if len(done) < len(tasks):
+        raise _stuck(tasks, waits, done)
+
+
+def _stuck(tasks: Sequence[Task], waits: Sequence[Sequence[tuple[int, int | None]]], done: set[int]) -> AtcError:
+    """The error when no task can go on: what the first task that is left on each stream waits for."""
+    heads: dict[int, int] = {}
+    for j, task in enumerate(tasks):
+        if j not in done:
+            heads.setdefault(task.stream, j)
+    problems, step = Problems(), "the device would hang: run atc verify on the file"
+    for stream, j in heads.items():
+        for event, recorder in waits[j]:
+            if recorder in done:
+                continue
+            by = "no task records" if recorder is None else f"{show_task(tasks[recorder])} records"
+            cause = f"no task can go on: it waits for event {event} on stream {stream}, which {by}"
+            late = "" if recorder is None else f" on stream {tasks[recorder].stream}, and that has not run"
+            problems.add("E40007", show_task(tasks[j]), cause + late, step)
+    return AtcError(*problems)

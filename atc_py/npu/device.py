@@ -8,7 +8,7 @@ when their producer has run are kept in the dynamic space.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -18,9 +18,10 @@ import numpy as np
 from atc_py.errors import AtcError, error
 from atc_py.ir.types import Tensor, Type, on_host
 from atc_py.memory import bind
-from atc_py.npu.binder import Binder, Step
+from atc_py.npu.binder import Binder, Scratch, Step
 from atc_py.npu.control import run_regions
 from atc_py.npu.memory import (
+    Array,
     Placed,
     Spaces,
     allocate,
@@ -34,6 +35,7 @@ from atc_py.npu.memory import (
 )
 from atc_py.npu.weights import Weights
 from atc_py.ops.base import Call
+from atc_py.plan.gears import in_gear
 from atc_py.plan.live import branch_numbers, dead_branches, live
 from atc_py.plan.types import Operand, Plan, Space, Task
 
@@ -42,11 +44,15 @@ LATE_KEPT = 512
 
 
 class BoundPlan:
-    """A plan under one set of symbol values. Immutable once made; contexts are made from it."""
+    """A plan under one set of symbol values, of gears the one that they name; contexts are made from it.
+
+    Immutable once made.
+    """
 
     def __init__(self, plan: Plan, weights: Weights, env: Mapping[str, int] | None = None, tiles: bool = False) -> None:
-        self.plan, self.weights = plan, weights
+        self.weights = weights
         self.binding = bind(plan, env)
+        self.plan = in_gear(plan, self.binding.env)
         self.binder = Binder(plan, self.binding, weights, tiles)
         self.dead = dead_branches(plan, self.binding.env)
         self.branches = branch_numbers(plan.regions) if self.dead else {}
@@ -102,7 +108,7 @@ class _Job:
     """A step with its views in one context.
 
     `unplaced` are the inputs to be looked up at each execution, `ports` the views into the caller's arrays that a late
-    task gets anew (those of other tasks are made once a run).
+    task gets anew (those of other tasks are made once a run); `scratch` is a workspace that is made at each execution.
     """
 
     kernel: Callable[..., Any]
@@ -112,6 +118,7 @@ class _Job:
     outs: list[Any]
     unplaced: list[tuple[int, Operand]]
     ports: list[tuple[list[Any], int, Placed]]
+    scratch: Scratch | None
 
 
 class Context:
@@ -138,7 +145,10 @@ class Context:
             for i, o in enumerate(step.task.inputs)
             if o is not None and step.places[i] is None and step.inputs[i] is None
         ]
-        job = _Job(step.kernel, call, step.random, list(step.inputs), [None] * len(step.outputs), unplaced, ports)
+        outs: list[Any] = [None] * len(step.outputs)
+        job = _Job(step.kernel, call, step.random, list(step.inputs), outs, unplaced, ports, step.scratch)
+        if step.workspace is not None:
+            call.workspace = step.workspace.view(self.spaces.arena)
         for views, places in ((job.inputs, step.places), (job.outs, step.outputs)):
             for i, placed in enumerate(places):
                 if placed is not None:
@@ -245,7 +255,7 @@ class Context:
         self.spaces.inputs = self.spaces.outputs = ()
         return results
 
-    def order(self, tasks: Sequence[Task]) -> Sequence[Task]:
+    def order(self, tasks: Sequence[Task]) -> Iterable[Task]:
         """The order in which a region's tasks run: the plan's."""
         return tasks
 
@@ -263,6 +273,8 @@ class Context:
         if job.random:
             job.call.key = self._draws.key(task.id)
         try:
+            if job.scratch is not None:
+                job.call.workspace = self.made_workspace(job.scratch.nbytes(inputs))
             result = job.kernel(job.call, *inputs)
         except AtcError as e:
             raise located(e, task.name) from e
@@ -270,6 +282,8 @@ class Context:
             raise kernel_failed(task.name, e) from e
         for i, _ in job.unplaced:
             inputs[i] = None  # what lies in the dynamic space must not outlive the run here
+        if job.scratch is not None:
+            job.call.workspace = None
         outs = job.outs
         if len(outs) == 1 and result is outs[0] and result is not None:
             return  # the kernel has written its only output where it lies
@@ -283,6 +297,10 @@ class Context:
                 self.save(operand, value, task.name)
             elif value is not out:
                 store(out, value, task.name)
+
+    def made_workspace(self, nbytes: int) -> Array:
+        """A workspace whose size only the run time knows."""
+        return fresh((nbytes,), np.dtype(np.uint8))
 
     def _result(self, index: int) -> Any:
         """An output that does not lie in a caller's array."""

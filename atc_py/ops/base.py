@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from atc_py.ir.dims import Size, prod
+from atc_py.ir.dims import DimOverflow, Size, prod
 from atc_py.ir.graph import Graph
 from atc_py.ir.types import DType, Format, Tensor, Type
 from atc_py.ops.pattern import Pattern
@@ -44,6 +44,8 @@ class Engine(enum.Enum):
     """Where an operator runs, cheapest first."""
 
     AICORE = "aicore"
+    HCCL = "hccl"
+    """The links to other devices: collectives. They read and write AI Core's memory."""
     AICPU = "aicpu"
     HOST = "host"
 
@@ -118,7 +120,9 @@ class Product:
     batch, is Product(m=P, k=C/groups, n=K/groups, count=groups, taps=taps, grouped=True). Neighbouring products of a
     grouped one may be multiplied as one block-diagonal product, which fills a block of the cube with narrow groups.
     `inner`: the left operand is made by the same task and does not come from memory. `rows`: the task goes on with the
-    result or the operand, so that a core makes whole rows of it.
+    result or the operand, so that a core makes whole rows of it. `packs`: over few channels, several filter positions
+    share a block. `serial`: each of the `count` products needs the result of the one before, as the steps of a
+    recurrence do.
     """
 
     m: Size
@@ -129,6 +133,8 @@ class Product:
     grouped: bool = False
     inner: bool = False
     rows: bool = False
+    packs: bool = True
+    serial: bool = False
 
     @property
     def macs(self) -> Size:
@@ -145,7 +151,8 @@ class Cost:
     those of the operands, except: `reads` has the number of elements of an input that are read where it is not all
     of them; `run` is how many elements lie together where data is moved in pieces (0: in rows of any length); `row`
     is how many elements a reduction must see before it can write (where they do not fit the unified buffer, the
-    input is read twice). `target` makes cycles of all of it.
+    input is read twice). A collective sends so many elements over a device's link (`sent`), in so many `messages` one
+    after the other. `target` makes cycles of all of it.
     """
 
     macs: Size = 0
@@ -155,6 +162,8 @@ class Cost:
     reads: Mapping[int, Size] = field(default_factory=dict)
     run: Size = 0
     row: Size = 0
+    sent: Size = 0
+    messages: Size = 0
 
     def __post_init__(self) -> None:
         if self.products:
@@ -187,7 +196,7 @@ class InferError(Exception):
 
 @dataclass
 class Infer:
-    """What an operator's `infer`, `value` and `cost` functions may look at.
+    """What an operator's `infer`, `value`, `cost` and `workspace` functions may look at.
 
     `types` has one entry an input (None where an optional input is absent); `attrs` has every declared attribute,
     defaults filled in; `outputs` is how many outputs the node has.
@@ -284,6 +293,9 @@ class Call:
     """The tile program of a fused task."""
     tiles: bool = False
     """Whether kernels with a tile program are to run it tile by tile in buffers of the planned sizes."""
+    workspace: Array | None = None
+    """The bytes that the operator asks for (`Op.workspace`), uint8, at the planned address where there is a plan; None
+    where it asks for none. What they hold means nothing before and after the call."""
 
     def out(self, i: int = 0) -> Array | None:
         """The view for output `i`, or None when the kernel is to allocate."""
@@ -310,6 +322,20 @@ class Call:
         array: Array = scratch(offset + nbytes)[offset : offset + nbytes].view(dtype).reshape(shape)
         return array
 
+    def from_workspace(self, shape: tuple[int, ...], dtype: Any, offset: int = 0) -> Array:
+        """An array in the workspace, `offset` bytes in (a multiple of the itemsize); a new one where there is none.
+
+        It holds anything. Raises `InferError` where the workspace is too small for it.
+        """
+        if self.workspace is None:
+            return np.empty(shape, dtype)
+        dtype = np.dtype(dtype)
+        end = offset + count(shape) * dtype.itemsize
+        if end > self.workspace.nbytes:
+            raise InferError(f"the kernel takes {end} bytes of workspace, but asked for {self.workspace.nbytes}")
+        array: Array = self.workspace[offset:end].view(dtype).reshape(shape)
+        return array
+
     def random(self) -> np.random.Generator:
         """The counter-based generator (Philox) of a random operator, keyed by (seed, operator id, execution).
 
@@ -328,6 +354,8 @@ ValueFn: TypeAlias = "Callable[[Infer], Array | Sequence[Array | None] | None]"
 KernelFn: TypeAlias = "Callable[..., Any]"
 PrepareFn: TypeAlias = "Callable[[Call], Any]"
 CostFn: TypeAlias = "Callable[[Infer], Cost]"
+WorkspaceFn: TypeAlias = "Callable[[Infer], Size | None]"
+"""Bytes; None where it takes the value of an input to tell, and `Infer` does not have it."""
 TileFn: TypeAlias = "Callable[[Wanted], Need]"
 LayoutFn: TypeAlias = "Callable[[Infer, Sequence[Type]], Layout | None]"
 """Gets the call and the types of its outputs; None: every operand lies as the model means it."""
@@ -351,6 +379,7 @@ class Op:
     kernel_fn: KernelFn | None = None
     prepare_fn: PrepareFn | None = None
     cost_fn: CostFn | None = None
+    workspace_fn: WorkspaceFn | None = None
     tile_fn: TileFn | None = None
     layout_fn: LayoutFn | None = None
     reference: bool = False
@@ -382,6 +411,16 @@ class Op:
     def cost(self, fn: CostFn) -> CostFn:
         """Decorator: the work of one task. Without it: one vector operation an output element."""
         self.cost_fn = fn
+        return fn
+
+    def workspace(self, fn: WorkspaceFn) -> WorkspaceFn:
+        """Decorator: how many bytes of device memory the kernel takes beside its operands, as `call.workspace`.
+
+        It is the device kernel's: planned, verified and counted as tensors are. The simulator's own temporaries are not
+        (`Call.scratch`). All ranks are known when it is asked. An operator with a workspace is no part of a fused task:
+        its bytes are those for whole operands, and a tile program has only the buffers of a core.
+        """
+        self.workspace_fn = fn
         return fn
 
     def tile(self, fn: TileFn) -> TileFn:
@@ -421,6 +460,17 @@ class Op:
                     raise InferError(f"attribute '{name}' is missing")
                 filled[name] = attr.default
         return filled
+
+    def workspace_nbytes(self, n: Infer) -> Size | None:
+        """Bytes of workspace of one task, 0 where the operator takes none; None where only the inputs tell."""
+        if self.workspace_fn is None:
+            return 0
+        if any(isinstance(t, Tensor) and t.shape is None for t in n.types):
+            return None
+        try:
+            return self.workspace_fn(n)
+        except DimOverflow:
+            return None
 
     def work(self, n: Infer, out_types: Sequence[Type | None]) -> Cost:
         """The cost of one task whose outputs have the given types."""

@@ -135,8 +135,9 @@ def _body(body: Graph, in_types: Sequence[Type | None], consts: Mapping[int, Arr
         if node.op in STRUCTURAL:
             continue
         op = lookup(node.op, node.attrs)
-        if op.bodies:
-            raise InferError(f"{op.name} inside a fused task")
+        if op.bodies or op.workspace_fn is not None:
+            what = "with bodies" if op.bodies else "with a workspace"
+            raise InferError(f"{op.name}, an operator {what}, inside a fused task")
         arity(op, node.inputs, len(node.outputs))
         small = {i: values[v] for i, v in enumerate(node.inputs) if v in values}
         given = [types[v] for v in node.inputs]

@@ -102,6 +102,17 @@ class CustomOp(Op):
         self.cost_fn = rule
         return fn
 
+    def workspace(self, fn: base.WorkspaceFn) -> base.WorkspaceFn:
+        """Decorator: how many bytes of device memory the kernel takes beside its operands, as `call.workspace`."""
+
+        @wraps(fn)
+        def rule(n: Infer) -> Size | None:
+            found = _guarded_rule(self, "workspace rule", fn, n)
+            return None if found is None else _size(self, "workspace rule", found)
+
+        self.workspace_fn = rule
+        return fn
+
     def prepare(self, fn: base.PrepareFn) -> base.PrepareFn:
         """Decorator: runs once at bind, with constant inputs and bound types; its result is `call.state`."""
         self.prepare_fn = wraps(fn)(lambda call: _guarded_kernel(self, "prepare function", fn, call, ()))
@@ -288,16 +299,16 @@ def _typed(op: CustomOp, t: Any, result: Any) -> Type | None:
         raise InferError(cause, "return n.tensor(0), Tensor(n.dtype(0), shape), or a list of them, one an output")
     if t.shape is None:
         return t
-    shape = tuple(_size(op, d) for d in t.shape)
+    shape = tuple(_size(op, "shape rule", d) for d in t.shape)
     return t if shape == t.shape else t.with_shape(shape)
 
 
-def _size(op: CustomOp, d: Any) -> Size:
+def _size(op: CustomOp, what: str, d: Any) -> Size:
     if isinstance(d, Dim):
         return d
     if isinstance(d, (int, np.integer)) and not isinstance(d, bool) and d >= 0:
         return int(d)
-    raise InferError(f"the shape rule of {op.where} gave the size {_shown(d)}, expected an int of 0 or more, or a Dim")
+    raise InferError(f"the {what} of {op.where} gave the size {_shown(d)}, expected an int of 0 or more, or a Dim")
 
 
 # -- kernels -------------------------------------------------------------------------------------------------------

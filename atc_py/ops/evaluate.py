@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from atc_py.ir.constants import Blob, Constant, DimVec, Splat, blob_array, splat_array
+from atc_py.ir.dims import evaluate as evaluate_size
 from atc_py.ir.types import DType, Tensor, Type
-from atc_py.ops.base import Array, Call, Op
-from atc_py.ops.build import lookup
+from atc_py.ops.base import Array, Call, Infer, Op
+from atc_py.ops.build import KNOWN_LIMIT, lookup
 
 Body = Callable[[Sequence[Any]], "list[Any]"]
 
@@ -23,6 +24,18 @@ def tensor_type(value: Any) -> Type | None:
     if not isinstance(value, np.ndarray):
         return None
     return Tensor(DType.of(value.dtype), value.shape)
+
+
+def workspace_nbytes(
+    op: Op, attrs: Mapping[str, Any], types: Sequence[Type | None], values: Mapping[int, Any], outputs: int = 1
+) -> int | None:
+    """Bytes of workspace for inputs of concrete types, some of them known arrays; None where these do not tell."""
+    if op.workspace_fn is None:
+        return 0
+    known = [values.get(i) for i in range(len(types))]
+    small = [v if isinstance(v, np.ndarray) and v.size <= KNOWN_LIMIT else None for v in known]
+    nbytes = op.workspace_nbytes(Infer(tuple(types), op.attributes(attrs), outputs, small))
+    return nbytes if nbytes is None else evaluate_size(nbytes, {})
 
 
 def run(
@@ -39,6 +52,9 @@ def run(
     )
     if op.prepare_fn is not None:
         call.state = op.prepare_fn(call)
+    if op.workspace_fn is not None:
+        nbytes = workspace_nbytes(op, attrs, call.in_types, consts, max(1, len(out_types)))
+        call.workspace = None if nbytes is None else np.empty(nbytes, np.uint8)
     assert op.kernel_fn is not None, f"{op.name} has no kernel"
     with np.errstate(all="ignore"):
         result = op.kernel_fn(call, *inputs)

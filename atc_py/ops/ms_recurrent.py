@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from atc_py.ir.dims import Size
 from atc_py.ir.types import DType, Tensor
 from atc_py.ops.base import Array, Call, Cost, Infer, Result, declare
 from atc_py.ops.elementwise_base import check_dtype
-from atc_py.ops.recurrent import LSTM_ATTRS, recurrent_cost, recurrent_infer, run_recurrent
+from atc_py.ops.recurrent import LSTM_ATTRS, recurrent_cost, recurrent_infer, recurrent_workspace, run_recurrent
 from atc_py.ops.recurrent_impl import ACTIVATIONS, Weights
 
 lstm = declare(
@@ -91,16 +92,16 @@ class QuantizedWeights(Weights):
     w_scale: Any = 1.0
     r_scale: Any = 1.0
 
-    def project(self, x: Array) -> Array:
+    def project(self, x: Array, out: Array) -> None:
         """The input's share."""
-        return _product(x, self.w, self.w_scale, None)
+        _product(x, self.w, self.w_scale, out)
 
     def recur(self, h: Array, out: Array, ran: Array | None = None) -> None:
         """The state's share; the states of sequences that have ended no longer widen the range."""
         _product(h if ran is None else np.where(ran, h, np.float32(0)), self.r, self.r_scale, out)
 
 
-def _product(x: Array, weights: Array, scale: Any, out: Array | None) -> Array:
+def _product(x: Array, weights: Array, scale: Any, out: Array) -> None:
     high, low = np.float32(np.max(x, initial=0)), np.float32(np.min(x, initial=0))
     step = (high - low) / np.float32(255) if high != low else np.float32(1)
     zero = np.rint(np.clip(-low / step, np.float32(0), np.float32(255)))
@@ -109,9 +110,8 @@ def _product(x: Array, weights: Array, scale: Any, out: Array | None) -> Array:
     np.add(q, zero, out=q)
     np.clip(q, 0, 255, out=q)
     np.subtract(q, zero, out=q)
-    result: Array = np.matmul(q, weights, out=out)
-    np.multiply(result, step * scale, out=result)
-    return result
+    np.matmul(q, weights, out=out)
+    np.multiply(out, step * scale, out=out)
 
 
 def _as_lstm(n: Infer) -> Infer:
@@ -135,6 +135,11 @@ def _(n: Infer) -> Result:
 @lstm.cost
 def _(n: Infer) -> Cost:
     return recurrent_cost(_as_lstm(n), "LSTM")
+
+
+@lstm.workspace
+def _(n: Infer) -> Size | None:
+    return recurrent_workspace(_as_lstm(n), "LSTM")
 
 
 def _scale(p: Array, direction: int) -> Any:

@@ -1,7 +1,8 @@
 """One direction of an RNN, a GRU or an LSTM over a whole sequence.
 
-The input's share of all gates is one matrix product for all steps; a step then adds the state's share and works in
-place on preallocated buffers. For a sequence of 3, batch 2, input 4 and hidden size 5 (LSTM, four gates):
+The input's share of all gates is one matrix product for all steps, which lies in the task's workspace; a step then adds
+the state's share and works in place on preallocated buffers. For a sequence of 3, batch 2, input 4 and hidden size 5
+(LSTM, four gates):
 
     projected   [3·2, 4] @ [4, 20] + bias   →  [3, 2, 20]
     step t      gates = projected[t] + h @ [5, 20];  c = f·c + i·g;  h = o·tanh(c)
@@ -123,10 +124,9 @@ class Weights:
     peephole: Array | None = None
     late: Array | None = None
 
-    def project(self, x: Array) -> Array:
-        """The input's share of the gates, bias not counted: x·W for `x` [rows, input]."""
-        shares: Array = x @ self.w
-        return shares
+    def project(self, x: Array, out: Array) -> None:
+        """The input's share of the gates, bias not counted: `out` [rows, gates·hidden] = `x` [rows, input] · W."""
+        np.matmul(x, self.w, out=out)
 
     def recur(self, h: Array, out: Array, ran: Array | None = None) -> None:
         """The state's share of the gates, h·R; `ran` [batch, 1] tells which sequences the last step was part of."""
@@ -137,25 +137,27 @@ class Weights:
 class Sequences:
     """The input of one direction and its lengths.
 
-    `x` is [steps, batch, input] in running order; `mask` [steps, batch, 1] tells which sequences still run (None when
-    all do to the end); `order` [steps, batch] is the time that each step of each sequence stands for (None: forward).
+    `x` is [steps, batch, input] in running order; `shares` [steps, batch, gates·hidden] is memory for the input's share
+    of the gates, whatever it holds; `mask` [steps, batch, 1] tells which sequences still run (None when all do to the
+    end); `order` [steps, batch] is the time that each step of each sequence stands for (None: forward).
     """
 
     x: Array
+    shares: Array
     mask: Array | None
     order: Array | None
 
 
-def sequences(x: Array, lengths: Array | None, reverse: bool) -> Sequences:
-    """Arrange `x` [steps, batch, input] for one direction."""
+def sequences(x: Array, shares: Array, lengths: Array | None, reverse: bool) -> Sequences:
+    """Arrange `x` [steps, batch, input] for one direction; `shares` as in `Sequences`."""
     steps, batch = x.shape[:2]
     full = np.full(batch, steps, np.int64) if lengths is None else np.clip(lengths.astype(np.int64), 0, steps)
     times = np.arange(steps)[:, None]
     mask = None if np.all(full == steps) else (times < full)[:, :, None]
     if not reverse:
-        return Sequences(x, mask, None)
+        return Sequences(x, shares, mask, None)
     order = np.where(times < full, full - 1 - times, times)
-    return Sequences(x[order, np.arange(batch)], mask, order)
+    return Sequences(x[order, np.arange(batch)], shares, mask, order)
 
 
 def store(s: Sequences, step: int, h: Array, y: Array) -> None:
@@ -178,9 +180,10 @@ def _keep(s: Sequences, step: int, old: Array, new: Array) -> None:
 def _projected(s: Sequences, w: Weights) -> Array:
     steps, batch, width = s.x.shape
     flat = np.ascontiguousarray(s.x, dtype=w.w.dtype).reshape(steps * batch, width)
-    result = w.project(flat)
-    np.add(result, w.bias, out=result)
-    return result.reshape(steps, batch, w.w.shape[1])
+    rows = s.shares.reshape(steps * batch, w.w.shape[1])
+    w.project(flat, rows)
+    np.add(rows, w.bias, out=rows)
+    return s.shares
 
 
 def _clip(x: Array, limit: float | None) -> None:

@@ -103,18 +103,24 @@ def _(n: Infer) -> Cost:
     return Cost(vector=0 if shape is None else prod(shape) * 16)  # a merge sort's passes, as a rough constant
 
 
+@topk.workspace
+def _(n: Infer) -> Size:
+    return elements(n.types[0]) * DType.INT64.itemsize  # the order of all elements, of which the first K leave
+
+
 @topk.kernel
 def _(call: Call, x: Array, k: Array) -> tuple[Array, Array]:
     at, count = axis(call.attrs["axis"], x.ndim), int(k.reshape(-1)[0])
     if count > x.shape[at]:
         raise InferError(f"K is {count}, but the axis has {x.shape[at]} elements")
     rows = np.moveaxis(x, at, -1)
+    order = call.from_workspace(rows.shape, np.int64)
     if call.attrs["largest"]:
         # Stable on the mirrored row and mirrored back: descending, equal values in their own order.
-        order = rows.shape[-1] - 1 - np.argsort(rows[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+        np.subtract(rows.shape[-1] - 1, np.argsort(rows[..., ::-1], axis=-1, kind="stable")[..., ::-1], out=order)
     else:
-        order = np.argsort(rows, axis=-1, kind="stable")
-    order = order[..., :count].astype(np.int64)
+        np.copyto(order[..., :count], np.argsort(rows, axis=-1, kind="stable")[..., :count])
+    order = order[..., :count].copy()
     values = np.take_along_axis(rows, order, axis=-1)
     return np.moveaxis(values, -1, at), np.moveaxis(order, -1, at)
 

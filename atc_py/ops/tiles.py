@@ -150,7 +150,8 @@ def elementwise(w: Wanted) -> Need:
 
 def tileable(op: Op) -> bool:
     """Whether the operator can be part of a tile program at all."""
-    return (op.tile_fn is not None or op.flags.elementwise) and not op.flags.random and op.kernel_fn is not None
+    ruled = op.tile_fn is not None or op.flags.elementwise
+    return ruled and not op.flags.random and op.kernel_fn is not None and op.workspace_fn is None
 
 
 def needed(op: Op, w: Wanted) -> Need:

@@ -17,7 +17,10 @@ from dataclasses import dataclass, field
 from atc_py.plan.show import show_task
 from atc_py.plan.types import Host, Plan, Region, Static, Task
 
-Finding = tuple[str, str]
+Finding = tuple[str, str, str]
+"""A task, what is wrong with it, and what to do."""
+
+_OTHER_EVENT = "give one of the two records an event of its own"
 
 
 @dataclass
@@ -30,23 +33,29 @@ class _Event:
 
 
 def events(plan: Plan, regions: Sequence[Region]) -> Iterator[Finding]:
-    """What is wrong with streams and events: (task, cause)."""
+    """What is wrong with streams and events."""
     lists = [r.tasks if isinstance(r, Static) else (r.task,) for r in regions if isinstance(r, (Static, Host))]
     recorders: dict[int, Task] = {}
     for tasks in lists:
         for task in tasks:
             if not 0 <= task.stream < plan.streams:
-                yield show_task(task), f"runs on stream {task.stream} of {plan.streams}"
+                step = _numbers("stream", plan.streams)
+                yield show_task(task), f"runs on stream {task.stream} of {plan.streams}", step
             for event in (*task.waits, *task.records):
                 if not 0 <= event < plan.events:
-                    yield show_task(task), f"names event {event} of {plan.events}"
+                    yield show_task(task), f"names event {event} of {plan.events}", _numbers("event", plan.events)
             for event in task.records:
                 recorders.setdefault(event, task)
                 if task.records.count(event) > 1:
-                    yield show_task(task), f"records event {event} more than once"
+                    yield show_task(task), f"records event {event} more than once", "take the second record away"
     for tasks in lists:
         if any(t.waits or t.records for t in tasks):
             yield from _region(tasks, recorders)
+
+
+def _numbers(what: str, count: int) -> str:
+    """What to do about a number that the plan does not have."""
+    return f"name one of the plan's {what}s, 0 to {count - 1}, or let it have more" if count else f"let it have {what}s"
 
 
 def _region(tasks: Sequence[Task], recorders: Mapping[int, Task]) -> Iterator[Finding]:
@@ -59,7 +68,8 @@ def _region(tasks: Sequence[Task], recorders: Mapping[int, Task]) -> Iterator[Fi
         for event in task.waits:
             known = state.get(event)
             if known is None:
-                yield show_task(task), f"waits for event {event}, {_missing(event, j, tasks, recorders)}"
+                why, step = _missing(event, j, tasks, recorders)
+                yield show_task(task), f"waits for event {event}, {why}", step
                 continue
             yield from _taken(tasks, task, event, known, before)
             known.waits.append(j)
@@ -75,18 +85,24 @@ def _region(tasks: Sequence[Task], recorders: Mapping[int, Task]) -> Iterator[Fi
         last[task.stream] = j
 
 
-def _missing(event: int, j: int, tasks: Sequence[Task], recorders: Mapping[int, Task]) -> str:
-    """Why a wait finds no record before it."""
+def _missing(event: int, j: int, tasks: Sequence[Task], recorders: Mapping[int, Task]) -> tuple[str, str]:
+    """Why a wait finds no record before it, and what to do."""
     here = next((t for t in tasks[j:] if event in t.records), None)
     if here is None:
         other = recorders.get(event)
         if other is None:
-            return "which no task records: it would wait for ever"
-        return f"which {show_task(other)} of another region records"
+            step = "let the task for whose result it waits record the event, or take the wait away"
+            return "which no task records: it would wait for ever", step
+        step = "take the wait away: a region begins when all streams of the one before have ended"
+        return f"which {show_task(other)} of another region records", step
     if here is tasks[j]:
-        return "which it records itself: it would wait for ever"
-    same = "; on the same stream it would wait for ever" if here.stream == tasks[j].stream else ""
-    return f"which {show_task(here)} records, and that comes later{same}"
+        step = "let an earlier task record the event: a task records when it has run"
+        return "which it records itself: it would wait for ever", step
+    later = f"which {show_task(here)} records, and that comes later"
+    if here.stream == tasks[j].stream:
+        step = "take the wait away: a stream runs its tasks in order"
+        return f"{later}; on the same stream it would wait for ever", step
+    return later, "let it wait for an event of a task that comes before it: tasks that wait for each other never run"
 
 
 def _taken(
@@ -96,15 +112,16 @@ def _taken(
     for w in known.earlier:
         if before.get(tasks[w].stream, -1) < w:
             cause = f"waits for event {event}, but could take the record that {show_task(tasks[w])} waits for"
-            yield show_task(task), f"{cause}: nothing orders the two waits"
+            step = "give the later record an event of its own, or let the later wait come after the earlier one"
+            yield show_task(task), f"{cause}: nothing orders the two waits", step
 
 
 def _again(tasks: Sequence[Task], task: Task, event: int, known: _Event, clock: Mapping[int, int]) -> Iterator[Finding]:
     """An event is recorded again: somebody must have waited for the last record, and be done."""
     recorder = show_task(tasks[known.recorder])
     if not known.waits:
-        yield show_task(task), f"records event {event}, which {recorder} records too"
+        yield show_task(task), f"records event {event}, which {recorder} records too", _OTHER_EVENT
     for w in known.waits:
         if clock.get(tasks[w].stream, -1) < w:
             cause = f"records event {event}, which {recorder} records too, and {show_task(tasks[w])} may still wait for"
-            yield show_task(task), cause
+            yield show_task(task), cause, f"{_OTHER_EVENT}, or let the later one come after that wait"

@@ -5,7 +5,8 @@
 
 To run a region's tasks in another order than the plan's, keep for each task how many of its predecessors have not run
 (`successors` names them), and take any task of those for which that number is 0; each order made so is one that streams
-and events allow. Nothing of another region may come in between: all streams join where a region ends.
+and events allow. Nothing of another region may come in between: all streams join where a region ends. That is so of
+plans whose waits come after their records; for what a device would do with others, see `awaited`.
 
 Two arena buffers whose lifetimes in the plan's order lie apart may still be in use at the same time on two streams.
 `conflicts` says which ones must not share bytes: their lifetimes meet, or nothing orders them. What the verifier
@@ -49,6 +50,24 @@ def predecessors(tasks: Sequence[Task]) -> list[list[int]]:
             before.add(last[task.stream])
         found.append(sorted(before))
         last[task.stream] = j
+        recorded.update(dict.fromkeys(task.records, j))
+    return found
+
+
+def awaited(tasks: Sequence[Task]) -> list[list[tuple[int, int | None]]]:
+    """For each of a region's tasks its waits: (event, index of the task whose record ends the wait).
+
+    That is the last record before the wait in the list. A device whose record comes later waits for the first of those;
+    None: no task of the region records the event, and the wait has no end. A good plan has neither.
+    """
+    first: dict[int, int] = {}
+    for j, task in enumerate(tasks):
+        for event in task.records:
+            first.setdefault(event, j)
+    found: list[list[tuple[int, int | None]]] = []
+    recorded: dict[int, int] = {}
+    for j, task in enumerate(tasks):
+        found.append([(e, recorded.get(e, first.get(e))) for e in task.waits])
         recorded.update(dict.fromkeys(task.records, j))
     return found
 

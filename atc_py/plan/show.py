@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from atc_py.plan.types import Region, Task
+from atc_py.plan.types import NO_VALUE, Region, Task
 
 
 def show(actor: Task | Region) -> str:
@@ -11,8 +11,8 @@ def show(actor: Task | Region) -> str:
 
 
 def show_value(value: int) -> str:
-    """A value as people write it."""
-    return f"%{value}"
+    """A value as people write it, or the workspace of the task that is spoken of."""
+    return "its workspace" if value == NO_VALUE else f"%{value}"
 
 
 def show_task(task: Task) -> str:

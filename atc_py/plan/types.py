@@ -29,6 +29,9 @@ from atc_py.ir.dims import Size
 from atc_py.ir.graph import Graph, Range
 from atc_py.ir.types import Type
 
+NO_VALUE = -1
+"""What a workspace holds instead of a value of the graph."""
+
 
 class Space(enum.Enum):
     """Memory spaces. Buffers of different spaces never overlap.
@@ -88,8 +91,9 @@ class Buffer:
 class Operand:
     """A view of a buffer that a task reads, writes or updates.
 
-    `value` is the value's id in the lowered graph. The view starts `delta` bytes into the buffer and has the type's
-    storage shape; `strides` are in bytes, None for a C-ordered array (a stride of 0 repeats one element).
+    `value` is the value's id in the lowered graph (of a workspace `NO_VALUE`). The view starts `delta` bytes into the
+    buffer and has the type's storage shape; `strides` are in bytes, None for a C-ordered array (a stride of 0 repeats
+    one element).
     """
 
     value: int
@@ -153,14 +157,14 @@ class Alias:
 
 @dataclass(frozen=True)
 class Static:
-    """One sunk list of tasks."""
+    """One sunk list of tasks. What its tasks bind, the host reads when the list is done: none of them needs it."""
 
     tasks: tuple[Task, ...]
 
 
 @dataclass(frozen=True)
 class Host:
-    """A step that the host waits for: its task's results bind fresh symbols before what follows is bound."""
+    """A task by itself whose results bind fresh symbols; the host waits for it before what follows is bound."""
 
     task: Task
 
@@ -236,7 +240,12 @@ class Scan:
 
 @dataclass(frozen=True)
 class Gears:
-    """One list of regions for each combination of symbol values in `gears`; the one that the binding names is run."""
+    """One list of regions for each combination of symbol values in `gears`; the one that the binding names is run.
+
+    Each was planned for its values: its buffers have their offsets, and `Plan.arena` is the most that one of them
+    needs. What gears have in common are ports, constants and streams, and the values of inputs and outputs (see
+    `atc_py.plan.gears`).
+    """
 
     symbols: tuple[str, ...]
     gears: tuple[tuple[int, ...], ...]

@@ -8,7 +8,8 @@ depth-first one that goes, of what a task needs, first where the most memory is 
 expressions, with sizes: J. Liu, "An application of generalized tree pebbling to sparse matrix factorization"); then,
 between points through which every way leads and only where the peak lies, a beam search over what is live. All of it
 is bounded by counted steps. A chain is left alone. What is counted is what tasks make: inputs, constants and results
-of the graph have their own places, a task that may work in place on what it reads last makes nothing new.
+of the graph have their own places, a task that may work in place on what it reads last makes nothing new; a workspace
+is made and gone with its task.
 
 A `priority` on a node says more than that: among the tasks that are ready the one of the highest priority comes first.
 """
@@ -24,6 +25,7 @@ from atc_py.ir.graph import ABSENT, STRUCTURAL, Node
 from atc_py.ir.types import Tensor, Type, on_host
 from atc_py.schedule.frames import Frame, Step
 from atc_py.schedule.jobs import Sizes
+from atc_py.schedule.workspace import workspace_of
 
 STEPS_A_TASK, STEPS = 4, 400
 """The beam search may look at STEPS_A_TASK * n + STEPS successors in a graph of n tasks."""
@@ -168,6 +170,11 @@ def _net(frame: Frame, tasks: list[Step], sizes: Sizes) -> _Net:
             of[value] = (len(size),)
             net.maker.append(i)
             size.append(0 if value in leaving else _nbytes(values[value].type, sizes))
+            readers.append([])
+        scratch = workspace_of(frame.graph, node, step.op, frame.graph.const)
+        if scratch is not None:  # as a result that nobody reads
+            net.maker.append(i)
+            size.append(_nbytes(scratch[1], sizes))
             readers.append([])
         net.makes.append(range(first, len(size)))
         net.over.append(_overwrites(step, of, net))

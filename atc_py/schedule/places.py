@@ -23,6 +23,7 @@ from atc_py.plan.types import Alias, Space
 from atc_py.schedule.frames import Frame, Step, all_frames, captured, root_of
 from atc_py.schedule.reads import Readers, last_reads
 from atc_py.schedule.streams import Streams
+from atc_py.schedule.workspace import workspace_of
 
 
 @dataclass(slots=True)
@@ -57,6 +58,8 @@ class Places:
     aliases: list[Alias] = field(default_factory=list)
     deltas: dict[int, int] = field(default_factory=dict)
     """Where a value begins in its buffer, in bytes, where that is not 0."""
+    workspaces: dict[int, tuple[Space, Tensor]] = field(default_factory=dict)
+    """By the positions of the tasks that take one: where the workspace lies, and its bytes as a tensor."""
 
     def group(self, value: int) -> Group:
         """The value's group."""
@@ -134,8 +137,15 @@ class _Placer:
                 if of[base + value] < 0:
                     self._value(frame, step, i, value, targets)
                 self.keep(base + value, step.start, step.end)  # what nobody reads is written too
+            self._workspace(frame, step)
             if step.bodies:
                 self._region(frame, step)
+
+    def _workspace(self, frame: Frame, step: Step) -> None:
+        constants, base = self.places.constants, frame.base
+        found = workspace_of(frame.graph, step.node, step.op, lambda v: constants.get(base + v))
+        if found is not None:
+            self.places.workspaces[step.start] = found
 
     def _view(self, frame: Frame, node: Node, index: int, value: int, targets: Mapping[int, Target]) -> None:
         """Place a value that no task makes."""

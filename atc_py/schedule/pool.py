@@ -14,7 +14,7 @@ from atc_py.ir.dims import DimOverflow, Size, dmax, evaluate
 from atc_py.ir.graph import Range
 from atc_py.ir.types import Tensor
 from atc_py.memory.bind import aligned
-from atc_py.plan.types import Access, Buffer, Operand, Port, Space
+from atc_py.plan.types import NO_VALUE, Access, Buffer, Operand, Port, Space
 from atc_py.schedule.jobs import Sizes
 from atc_py.schedule.places import Group, Places
 
@@ -87,8 +87,8 @@ class Pool:
         for number in self._weight_buffers.values():
             b = self.buffers[number]
             (mapped if is_mapped(self.constants[b.index]) else derived).append(b)
-        in_file = _lay_down(mapped, 0)
-        _lay_down(derived, in_file)
+        in_file = lay_down(mapped, 0)
+        lay_down(derived, in_file)
         return in_file
 
     def _plain_buffer(self, group: Group) -> int:
@@ -114,12 +114,22 @@ class Pool:
             strides = (0,) * len(type_.dims)
         return Operand(value, access, buffer, type_, places.deltas.get(value, 0), strides)
 
+    def workspace(self, start: int) -> Operand | None:
+        """The workspace of the task at a position, in a buffer of its own that is kept while it runs; None without."""
+        found = self.places.workspaces.get(start)
+        if found is None:
+            return None
+        space, type_ = found
+        nbytes = 0 if type_.shape is None else type_.nbytes
+        number = self._add(Group(space, [], -1, start, start), nbytes, None, -1)
+        return Operand(NO_VALUE, Access.WRITE, number, type_)
+
     def ports(self, values: list[int], names: list[str]) -> tuple[Port, ...]:
         """Ports of the plan for inputs or outputs of the root graph."""
         return tuple(Port(name, self.places.types[v], self.buffer(v), v) for v, name in zip(values, names, strict=True))
 
 
-def _lay_down(weights: Sequence[Buffer], start: int) -> int:
+def lay_down(weights: Sequence[Buffer], start: int) -> int:
     """Give buffers their offsets, one after the other from `start` on; returns where they end."""
     for b in weights:
         assert isinstance(b.nbytes, int)
@@ -161,9 +171,10 @@ def group_nbytes(places: Places, group: Group) -> Size:
 def live_peak(places: Places, sizes: Sizes) -> int:
     """The most bytes of the arena that are live at one position, under the symbols' values of `sizes`."""
     change: dict[int, int] = {}
-    for group in places.groups:
-        if group.space is Space.ARENA:
-            nbytes = aligned(sizes.number(group_nbytes(places, group)))
-            change[group.first] = change.get(group.first, 0) + nbytes
-            change[group.last + 1] = change.get(group.last + 1, 0) - nbytes
+    spans = [(g.first, g.last, group_nbytes(places, g)) for g in places.groups if g.space is Space.ARENA]
+    spans += [(at, at, t.nbytes) for at, (space, t) in places.workspaces.items() if space is Space.ARENA]
+    for first, last, size in spans:
+        nbytes = aligned(sizes.number(size))
+        change[first] = change.get(first, 0) + nbytes
+        change[last + 1] = change.get(last + 1, 0) - nbytes
     return max(accumulate(change[at] for at in sorted(change)), default=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,11 +21,11 @@ pytestmark = pytest.mark.usefixtures("clean")
 ONE = 'declare("acme::One", inputs="X", outputs="Y")\n'
 
 
-def refused(code: str, *words: str, **given: object) -> None:
-    arguments = {"name": "acme::Op", "inputs": "X", "outputs": "Y", **given}
+def refused(code: str, *words: str, **given: Any) -> None:
+    arguments: dict[str, Any] = {"name": "acme::Op", "inputs": "X", "outputs": "Y", **given}
     name = arguments.pop("name")
     with pytest.raises(AtcError) as caught:
-        declare(name, **arguments)  # type: ignore[arg-type]
+        declare(name, **arguments)
     assert caught.value.code == code
     for word in words:
         assert word in str(caught.value)

@@ -134,3 +134,61 @@ def test_freed_memory_holds_nan() -> None:
     assert np.isfinite(y).all()
     arena = context.spaces.arena[: bound.binding.arena].view(np.float32)
     assert np.isnan(arena).all(), "after the run nothing in the arena is needed any more"
+
+
+# -- tasks that wait in vain ---------------------------------------------------------------------------------------
+
+
+def waiting(waits: dict[int, tuple[int, ...]], records: dict[int, tuple[int, ...]]) -> BoundPlan:
+    """The two towers, every second task on a stream of its own, with other waits and records, by index."""
+
+    def set_(plan: Plan) -> Plan:
+        region = plan.regions[0]
+        assert isinstance(region, Static)
+        tasks = tuple(
+            replace(t, stream=i % 2, waits=waits.get(i, ()), records=records.get(i, ()))
+            for i, t in enumerate(region.tasks)
+        )
+        return replace(plan, regions=(Static(tasks), *plan.regions[1:]), streams=2, events=3)
+
+    return changed(towers(), set_)
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1, 2, 3])
+def test_streams_that_wait_for_each_other_stop_the_run(seed: int | None) -> None:
+    """Task 2 of stream 0 waits for task 5 of stream 1, before which task 3 waits for task 4 of stream 0."""
+    bound = waiting({2: (0,), 3: (1,)}, {5: (0,), 4: (1,)})
+    tasks = bound.plan.regions[0].tasks  # type: ignore[union-attr]
+    with pytest.raises(AtcError) as caught:
+        list(DebugContext(bound, seed).order(tasks))
+    said = {p.place: p.cause for p in caught.value.problems}
+    assert [p.code for p in caught.value.problems] == ["E40007"] * 2 and all(p.hint for p in caught.value.problems)
+    for waits, event, records in ((2, 0, 5), (3, 1, 4)):
+        cause = said[f"task {tasks[waits].id} '{tasks[waits].name}'"]
+        assert f"waits for event {event} on stream {waits % 2}" in cause
+        assert f"which task {tasks[records].id} '{tasks[records].name}' records on stream {records % 2}" in cause
+
+
+@pytest.mark.parametrize("seed", [None, 0])
+def test_a_wait_that_nobody_ends_stops_the_run(seed: int | None) -> None:
+    bound = waiting({3: (2,)}, {})
+    tasks = bound.plan.regions[0].tasks  # type: ignore[union-attr]
+    with pytest.raises(AtcError, match="waits for event 2 on stream 1, which no task records") as caught:
+        list(DebugContext(bound, seed).order(tasks))
+    assert [p.code for p in caught.value.problems] == ["E40007"]
+
+
+def test_a_record_that_comes_later_is_waited_for() -> None:
+    """A device would run task 3 of stream 1 before task 2 of stream 0: no deadlock, whatever the plan's order."""
+    bound = waiting({2: (0,)}, {3: (0,)})
+    tasks = bound.plan.regions[0].tasks  # type: ignore[union-attr]
+    for seed in (None, 0, 1, 2):
+        order = [t.id for t in DebugContext(bound, seed).order(tasks)]
+        assert sorted(order) == [t.id for t in tasks]
+        assert order.index(tasks[3].id) < order.index(tasks[2].id)
+
+
+def test_without_a_seed_good_plans_run_in_their_own_order() -> None:
+    bound = changed(towers(), lambda plan: plan)
+    tasks = bound.plan.regions[0].tasks  # type: ignore[union-attr]
+    assert list(DebugContext(bound).order(tasks)) == list(tasks)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from atc_py.ir.types import DType, Tensor
-from atc_py.plan.happens import clocks, conflicts, predecessors, successors
+from atc_py.plan.happens import awaited, clocks, conflicts, predecessors, successors
 from atc_py.plan.types import Access, Buffer, Operand, Plan, Space, Static, Task
 from atc_py.schedule.events import reduced
 
@@ -60,6 +60,12 @@ def test_successors_turn_predecessors_round() -> None:
         assert isinstance(region, Static)
         before, after = predecessors(region.tasks), successors(region.tasks)
         assert {(i, j) for j, b in enumerate(before) for i in b} == {(i, j) for i, a in enumerate(after) for j in a}
+
+
+def test_waits_are_for_the_last_record_before_them_or_the_first_after() -> None:
+    told = [((), (0,)), ((0,), (0,)), ((0, 1), ()), ((), (1,)), ((), (1,)), ((1, 2), (3,)), ((3, 4), (4,))]
+    tasks = [Task(k, "Add", "", (), (), waits=w, records=r) for k, (w, r) in enumerate(told)]
+    assert awaited(tasks) == [[], [(0, 0)], [(0, 1), (1, 3)], [], [], [(1, 4), (2, None)], [(3, 5), (4, 6)]]
 
 
 def test_clocks_say_what_has_run_in_every_interleaving() -> None:

@@ -155,8 +155,44 @@ def test_broken_laws_are_told(law: str, old: str, new: str, said: str) -> None:
     assert all(p.hint for p in found)
 
 
+NEXT_STEPS = [
+    # what is changed, into what, the cause, what to do
+    ("stream 1 waits", "stream 2 waits", "runs on stream 2 of 2", "name one of the plan's streams, 0 to 1"),
+    ("waits 1\n", "waits 7\n", "names event 7 of 2", "name one of the plan's events, 0 to 1"),
+    (" events 2 ", " events 0 ", "names event 0 of 0", "let it have events"),
+    ("stream 0 records 0", "stream 0 records 0, 0", "more than once", "take the second record away"),
+    (" records 1", "", "which no task records", "record the event, or take the wait away"),
+    ("stream 1 waits 0", "stream 1 waits 0, 1", "records itself", "let an earlier task record the event"),
+    ("stream 0 records 0", "stream 0 waits 1 records 0", "and that comes later", "wait for each other never run"),
+    ("waits 0 records 1", "records 0", "records too", "give one of the two records an event of its own"),
+    (
+        '"nz" @aicpu stream 0',
+        '"nz" @aicpu stream 0 waits 1',
+        "of another region",
+        "take the wait away: a region begins",
+    ),
+    (" waits 0", "", "nothing orders the two", "let the later task wait for an event that the earlier one records"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "cause", "step"), NEXT_STEPS)
+def test_each_cause_has_a_next_step_of_its_own(old: str, new: str, cause: str, step: str) -> None:
+    assert GOOD.count(old) == 1
+    assert [p for p in problems(GOOD.replace(old, new)) if cause in p.cause and step in p.hint]
+
+
+def test_a_size_may_be_found_out_beside_other_tasks() -> None:
+    """In one list with them, as long as none of them needs it."""
+    beside = GOOD.replace("  }\n  host {\n    task 4", "    task 4")
+    assert beside != GOOD and not problems(beside)
+    needed = beside.replace("  }\n  static {\n    task 5", "    task 5")
+    assert needed != beside
+    (found,) = problems(needed)
+    assert found.code == "E31011" and "needs 'count', which task 4 'nz' finds out in the same list" in found.cause
+
+
 def test_every_law_is_tested() -> None:
-    tested_elsewhere = {"control"}  # in test_verify_regions
+    tested_elsewhere = {"control", "collectives"}  # in test_verify_regions, tests/schedule/test_collectives
     assert {law.name for law in LAWS} == {case[0] for case in CASES} | tested_elsewhere
     assert len({law.code for law in LAWS}) == len(LAWS)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 from atc_py.errors import AtcError
 from atc_py.ir.types import DType, Tensor
@@ -19,13 +20,13 @@ def tasks_of(plan: Plan) -> list[Task]:
     return list(plan.tasks())
 
 
-def with_buffer(plan: Plan, number: int, **changes: object) -> Plan:
+def with_buffer(plan: Plan, number: int, **changes: Any) -> Plan:
     pieces = list(plan.buffers)
-    pieces[number] = replace(pieces[number], **changes)  # type: ignore[arg-type]
+    pieces[number] = replace(pieces[number], **changes)
     return replace(plan, buffers=tuple(pieces))
 
 
-def changed_operand(rng: random.Random, plan: Plan, **changes: object) -> Plan:
+def changed_operand(rng: random.Random, plan: Plan, **changes: Any) -> Plan:
     """Change one operand of one task."""
     tasks = tasks_of(plan)
     k = rng.randrange(len(tasks))
@@ -34,9 +35,9 @@ def changed_operand(rng: random.Random, plan: Plan, **changes: object) -> Plan:
         i = rng.randrange(len(t.inputs))
         o = t.inputs[i]
         assert o is not None
-        t = replace(t, inputs=(*t.inputs[:i], replace(o, **changes), *t.inputs[i + 1 :]))  # type: ignore[arg-type]
+        t = replace(t, inputs=(*t.inputs[:i], replace(o, **changes), *t.inputs[i + 1 :]))
     else:
-        t = replace(t, outputs=(replace(t.outputs[0], **changes),))  # type: ignore[arg-type]
+        t = replace(t, outputs=(replace(t.outputs[0], **changes),))
     return with_tasks(plan, [*tasks[:k], t, *tasks[k + 1 :]])
 
 
