@@ -25,12 +25,14 @@ from .messages import limited, serialize
 from .partitions import Partition, Section, own_name, partition_name, table_bytes
 from .reader import OmFile, OmModel, PartitionView
 from .stream import BytesLike, Payload, Stream
-from .task_types import TaskType
+from .task_types import KernelType, MemcpyKind, TaskType
 from .weights import WeightsLayout
 from .writer import write_om
 
 __all__ = [
     "BytesLike",
+    "KernelType",
+    "MemcpyKind",
     "ModelInOut",
     "OmError",
     "OmErrorCode",

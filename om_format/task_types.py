@@ -1,4 +1,4 @@
-"""The kinds of task in TASK_INFO."""
+"""The kinds of task, kernel and copy in TASK_INFO."""
 
 from __future__ import annotations
 
@@ -53,3 +53,26 @@ class TaskType(IntEnum):
     SUPER_KERNEL = 44
     MEM_EVENT_RECORD = 45
     MEM_EVENT_WAIT = 46
+
+
+class KernelType(IntEnum):
+    """KernelContext.kernel_type: which processor a kernel is for (GE's ccKernelType)."""
+
+    CCE_AI_CORE = 0
+    CCE_AI_CPU = 1
+    TE = 2
+    CUSTOMIZED = 3
+    TE_AI_CORE = 4
+    TE_AI_CPU = 5
+    AI_CPU = 6
+    CUST_AI_CPU = 7
+    HOST_CPU = 8
+
+
+class MemcpyKind(IntEnum):
+    """MemcpyAsyncDef.kind, under the runtime's names without their RT_MEMCPY_ prefix (rtMemcpyKind_t)."""
+
+    HOST_TO_HOST = 0
+    HOST_TO_DEVICE = 1
+    DEVICE_TO_HOST = 2
+    DEVICE_TO_DEVICE = 3

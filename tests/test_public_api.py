@@ -83,7 +83,7 @@ def test_a_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monke
     def broken(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(bundle, "task_info", broken)
+    monkeypatch.setattr(bundle, "task_list", broken)
     for name in ("new.om", "old.om"):
         with pytest.raises(MemoryError):
             bundle.write_file(om, tmp_path / name)

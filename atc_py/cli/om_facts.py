@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from atc_py.emit.attrs import type_text
-from atc_py.emit.summary import requirements_json, symbols_json
+from atc_py.emit.summary import gears_json, requirements_json, symbols_json
 from atc_py.errors import error
 from atc_py.ir.constants import Blob, Constant, DimVec, Splat
 from atc_py.ir.dims import UnboundSymbol, evaluate
@@ -18,6 +18,7 @@ from atc_py.memory import bind
 from atc_py.memory.bind import Binding
 from atc_py.ops import MARK, get
 from atc_py.ops.tile_program import BUFFERS
+from atc_py.plan.gears import gears_of, in_gear
 from atc_py.plan.operations import custom_modules
 from atc_py.plan.subgraphs import subgraphs
 from atc_py.plan.types import Buffer, Operand, Plan, Space, Task
@@ -61,8 +62,18 @@ def recorded(loaded: Loaded) -> dict[str, Any]:
         raise error("E30022", "INFO partition", "its 'hint' is wrong", "convert the model again")
     plan = loaded.plan
     said = {"symbols": symbols_json(plan), "requirements": requirements_json(plan), "custom_ops": custom_modules(plan)}
-    optional = dict.fromkeys(("hint", "predicted_latency_us", "precision", "sink", "trans_data"))
-    return {**optional, **figures, **said}
+    optional = dict.fromkeys(("hint", "labels", "predicted_latency_us", "precision", "sink", "trans_data"))
+    return {**optional, **figures, **said, **({"gears": _gears(plan, figures.get("gears"))} if gears_of(plan) else {})}
+
+
+def _gears(plan: Plan, told: Any) -> list[dict[str, Any]]:
+    """The plan's gears, with the predicted times that the conversion recorded, where it did."""
+    found = gears_json(plan, None)
+    if isinstance(told, list) and len(told) == len(found):
+        for gear, other in zip(found, told):
+            time = other.get("predicted_latency_us") if isinstance(other, dict) else None
+            gear["predicted_latency_us"] = time if isinstance(time, (int, float)) and time >= 0 else None
+    return found
 
 
 def recorded_lists(figures: Mapping[str, Any]) -> PrecisionLists:
@@ -86,7 +97,7 @@ def overview(loaded: Loaded) -> dict[str, Any]:
         "file": {"path": loaded.om.path, "bytes": loaded.om.size},
         "canonical": Partition.CANONICAL_GRAPH in loaded.om,
         "partitions": partitions(loaded.om, own_name),
-        "op_histogram": histogram(kernel(t) for t in loaded.plan.tasks()),
+        "op_histogram": histogram(kernel(t) for t in in_gear(loaded.plan, loaded.plan.hint).tasks()),
         "needs_onnx": needs_onnx(loaded.plan),
     }
 
@@ -139,12 +150,13 @@ def is_reference(task: Task) -> bool:
 
 
 class PlanFacts:
-    """A plan's tasks and buffers as facts; sizes of a template are those at its hint."""
+    """A plan's tasks and buffers as facts; sizes of a template are those at its hint, of gears it is the largest."""
 
     def __init__(self, loaded: Loaded) -> None:
-        self.loaded, self.plan = loaded, loaded.plan
-        self.env = dict(self.plan.hint or {})
-        self.binding: Binding = bind(self.plan, self.env)
+        self.loaded = loaded
+        self.env = dict(loaded.plan.hint or {})
+        self.plan = in_gear(loaded.plan, self.env)
+        self.binding: Binding = bind(loaded.plan, self.env)
 
     def memory(self) -> dict[str, Any]:
         """Spaces in bytes, and every buffer with its place and lifetime (positions of tasks)."""
@@ -309,7 +321,9 @@ def model_def(om: OmFile) -> Any:
         raise as_atc_error(e) from e
 
 
-_ATTRIBUTES = ("soc_version", "atc_version", "memory_size", "weight_size", "stream_num", "event_num", "batch_num")
+_ATTRIBUTES = (
+    "soc_version", "atc_version", "memory_size", "weight_size", "stream_num", "event_num", "label_num", "batch_num",
+)  # fmt: skip
 
 
 def foreign(om: OmFile) -> dict[str, Any]:

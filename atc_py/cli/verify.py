@@ -12,7 +12,10 @@ from atc_py.cli.usage import print_json
 from atc_py.report.numbers import plural
 
 if TYPE_CHECKING:
+    from atc_py.emit.model_def import Drawing
+    from atc_py.emit.task_info import TaskList
     from atc_py.errors import Problem
+    from atc_py.plan.types import Task
     from atc_py.runtime.loader import Loaded
 
 EXAMPLES = """
@@ -20,6 +23,7 @@ atc verify model.om
 atc verify model.om --json
 """
 
+_AGAIN = "convert the model again"
 GROWTHS: tuple[Callable[[int], int], ...] = (lambda v: 2 * v + 1, lambda v: 2 * v, lambda v: 3 * v, lambda v: v + 1)
 """How a size is made larger: an odd one first, then multiples, which models that halve and double take."""
 
@@ -69,8 +73,9 @@ def _weights(loaded: Loaded) -> str:
 
 
 def _plan(loaded: Loaded) -> str:
-    """Bind and prove each plan: a static one as it is, a template at its hint and at larger sizes."""
+    """Bind and prove each plan: a static one as it is, all gears, a template at its hint and at larger sizes."""
     from atc_py.memory import bind
+    from atc_py.plan.gears import gear_values
     from atc_py.plan.verify import verify
     from atc_py.runtime.custom import require_custom
 
@@ -78,7 +83,7 @@ def _plan(loaded: Loaded) -> str:
     for plan in loaded.plans:
         require_custom(plan)
         hint = dict(plan.hint or {})
-        for env in [hint, *_other_sizes(plan, hint)]:
+        for env in gear_values(plan) or [hint, *_other_sizes(plan, hint)]:
             binding = bind(plan, env)
             verify(plan, binding.offsets, binding.sizes, binding.env)
             proved += 1
@@ -109,8 +114,19 @@ def _other_sizes(plan: Any, hint: dict[str, int]) -> list[dict[str, int]]:
     return [] if other == hint else [other]
 
 
+def _listed(loaded: Loaded) -> TaskList:
+    """The plan's TASK_INFO."""
+    from atc_py.emit.task_info import task_list
+    from atc_py.errors import error
+    from atc_py.ir.dims import UnboundSymbol
+
+    try:
+        return task_list(loaded.plan)
+    except (ValueError, UnboundSymbol) as e:
+        raise error("E30027", "TASK_INFO", f"cannot be made of the plan: {e}", _AGAIN) from e
+
+
 def _task_info(loaded: Loaded) -> str:
-    from atc_py.emit.task_info import task_info
     from atc_py.errors import error
     from atc_py.runtime.loader import as_atc_error
     from om_format import OmError
@@ -120,49 +136,75 @@ def _task_info(loaded: Loaded) -> str:
         stored = loaded.om.task_info()
     except OmError as e:
         raise as_atc_error(e) from e
-    try:
-        made = ModelTaskDef.FromString(task_info(loaded.plan))
-    except ValueError as e:
-        raise error("E30027", "TASK_INFO", f"cannot be made of the plan: {e}", "convert the model again") from e
+    made = ModelTaskDef.FromString(_listed(loaded).content)
     if stored != made:
         place = next(
             (f"TASK_INFO task {i}" for i, (a, b) in enumerate(zip(stored.task, made.task)) if a != b), "TASK_INFO"
         )
-        raise error("E30027", place, "differs from what the plan says", "convert the model again")
+        raise error("E30027", place, "differs from what the plan says", _AGAIN)
     return f"{plural(len(made.task), 'entry', 'entries')} as in the plan"
 
 
 def _model_def(loaded: Loaded) -> str:
+    """The figures, and each node that is a task, of all graphs; switches by what TASK_INFO numbers them."""
     from atc_py.cli.om_facts import model_def
+    from atc_py.emit.bundle import counted
     from atc_py.emit.model_def import Drawing
+    from atc_py.emit.regions import LABELS
     from atc_py.errors import Problems
 
-    plan = loaded.plan
+    plan, listed, model = loaded.plan, _listed(loaded), model_def(loaded.om)
     drawing = Drawing(lambda blob: None, plan)
     tasks = {t.id: t for t in plan.tasks()}
     problems, seen = Problems(), 0
-    for op in model_def(loaded.om).graph[0].op:
+    for name, count in counted(plan, listed).items():
+        stored = model.attr[name].i if name in model.attr else None
+        if stored != count:
+            problems.add("E30027", f"MODEL_DEF {name}", f"{stored} where TASK_INFO has {count}", _AGAIN)
+    for op in (op for graph in model.graph for op in graph.op):
+        place, labels = f"MODEL_DEF op '{op.name}'", listed.switches.get(op.id)
+        if LABELS in op.attr and tuple(op.attr[LABELS].list.i) != labels:
+            problems.add("E30027", place, f"jumps to other labels than switch {op.id} of TASK_INFO", _AGAIN)
         if "_task_id" not in op.attr:
             continue
         seen += 1
         task = tasks.get(op.attr["_task_id"].i)
-        place = f"MODEL_DEF op '{op.name}'"
         if task is None:
             problems.add("E30027", place, f"names task {op.attr['_task_id'].i}, which the plan does not have")
             continue
-        workspace = [] if task.workspace is None else [drawing.offset(task.workspace)]
-        # Captured values of a control node follow the inputs that its task has.
-        wanted = [drawing.offset(o) for o in task.inputs]
-        for what, stored, said in (
-            ("stream", op.stream_id, task.stream),
-            ("input offsets", list(op.input_i), wanted + [-1] * (len(op.input_i) - len(wanted))),
-            ("output offsets", list(op.output_i), [drawing.offset(o) for o in task.outputs]),
-            ("workspace", list(op.workspace), workspace),
-        ):
+        for what, stored, said in _facts(op, task, drawing):
             if stored != said:
-                problems.add("E30027", place, f"{what}: {stored} where the plan has {said}", "convert the model again")
+                problems.add("E30027", place, f"{what}: {stored} where the plan has {said}", _AGAIN)
     problems.raise_any()
-    return f"offsets and streams of {plural(seen, 'node')} as in the plan"
+    return f"offsets and streams of {plural(seen, 'node')} as in the plan, figures as in TASK_INFO"
+
+
+def _facts(op: Any, task: Task, drawing: Drawing) -> tuple[tuple[str, Any, Any], ...]:
+    """(what, as MODEL_DEF's op says it, as the plan does)."""
+    workspace = [] if task.workspace is None else [drawing.offset(task.workspace)]
+    # Captured values of a control node follow the inputs that its task has.
+    wanted = [drawing.offset(o) for o in task.inputs]
+    return (
+        ("id", op.id, task.id),
+        ("stream", op.stream_id, task.stream),
+        ("input offsets", list(op.input_i), wanted + [-1] * (len(op.input_i) - len(wanted))),
+        ("output offsets", list(op.output_i), [drawing.offset(o) for o in task.outputs]),
+        ("workspace", list(op.workspace), workspace),
+    )
+
+
+def _info(loaded: Loaded) -> str:
+    from atc_py.cli.om_facts import recorded
+    from atc_py.emit.summary import task_counts
+    from atc_py.errors import Problems
+
+    figures, problems = recorded(loaded), Problems()
+    counts = task_counts(_listed(loaded))
+    for name, count in counts.items():
+        if figures[name] != count:
+            problems.add("E30027", f"INFO {name}", f"{figures[name]} where TASK_INFO has {count}", _AGAIN)
+    problems.raise_any()
+    return ", ".join(plural(count, name.removesuffix("s")) for name, count in counts.items()) + ", as in TASK_INFO"
 
 
 def _ports(loaded: Loaded) -> str:
@@ -178,7 +220,7 @@ def _ports(loaded: Loaded) -> str:
         raise as_atc_error(e) from e
     made = inout(loaded.plan)
     if (stored.inputs, stored.outputs) != (made.inputs, made.outputs):
-        raise error("E30027", "MODEL_INOUT_INFO", "differs from what the plan says", "convert the model again")
+        raise error("E30027", "MODEL_INOUT_INFO", "differs from what the plan says", _AGAIN)
     return f"{plural(len(made.inputs), 'input')} and {plural(len(made.outputs), 'output')} as in the plan"
 
 
@@ -196,6 +238,7 @@ STEPS: dict[str, Callable[[Loaded], str]] = {
     "plan": _plan,
     "TASK_INFO": _task_info,
     "MODEL_DEF": _model_def,
+    "INFO": _info,
     "ports": _ports,
     "canonical graph": _canonical,
 }

@@ -3,7 +3,7 @@
 WEIGHTS_DATA      the plan's weights at their planned offsets, then what only the canonical graph needs
 MODEL_INOUT_INFO  inputs and outputs
 MODEL_DEF         the lowered graph with addresses (a projection)
-TASK_INFO         one KernelDef a task (a projection)
+TASK_INFO         one entry a task, and what orders and chooses them (a projection)
 PLAN_TABLE        the plan: the authority
 CANONICAL_GRAPH   the graph after `optimize`, for full recompilation
 INFO              the figures of the conversion, as JSON
@@ -22,7 +22,7 @@ from atc_py import collector
 from atc_py.emit.attrs import dim, nbytes_of
 from atc_py.emit.model_def import model_def
 from atc_py.emit.summary import memory_figures, summary
-from atc_py.emit.task_info import task_info
+from atc_py.emit.task_info import TaskList, task_list
 from atc_py.errors import Problem
 from atc_py.ir.constants import Blob
 from atc_py.ir.graph import Graph
@@ -31,6 +31,7 @@ from atc_py.ir.text import BlobTable
 from atc_py.ir.types import Tensor
 from atc_py.memory import Binding
 from atc_py.plan import partition
+from atc_py.plan.gears import gear_count, gears_of
 from atc_py.plan.packed import encode
 from atc_py.plan.types import Plan, Port, Space
 from atc_py.target import Target
@@ -78,13 +79,23 @@ class Om:
     """The plan's places under its hint, where they are known already."""
     prices: Prices | None = field(default=None, repr=False)
     """What its tasks cost, likewise."""
+    drawn: Graph | None = field(default=None, repr=False)
+    """The graph that MODEL_DEF shows, where it is not `lowered`: that of all gears, of which `lowered` is one."""
     _summary: dict[str, Any] = field(default_factory=dict, repr=False)
     _memory: dict[str, Any] = field(default_factory=dict, repr=False)
+    _tasks: TaskList | None = field(default=None, repr=False)
 
     @property
     def plan(self) -> Plan:
         """The first device's plan."""
         return self.plans[0]
+
+    @property
+    def tasks(self) -> TaskList:
+        """The first plan's TASK_INFO. `ValueError` for numbers that have no place in it."""
+        if self._tasks is None:
+            self._tasks = task_list(self.plan)
+        return self._tasks
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -96,6 +107,7 @@ class Om:
                 self.plan,
                 self.options,
                 self.memory,
+                self.tasks,
                 self.target,
                 self.canonical,
                 self.prices,
@@ -157,7 +169,24 @@ def _lay_out(plan: Plan, blobs: BlobTable, partitions: int) -> _Weights:
 
 def inout(plan: Plan) -> ModelInOut:
     """What MODEL_INOUT_INFO tells about a plan."""
-    return ModelInOut(tuple(_info(p) for p in plan.inputs), tuple(_info(p) for p in plan.outputs))
+    ends = tuple(_info(p) for p in plan.inputs), tuple(_info(p) for p in plan.outputs)
+    return ModelInOut(*ends, **gear_lists(plan))
+
+
+def gear_lists(plan: Plan) -> dict[str, Any]:
+    """The gears as MODEL_INOUT_INFO lists them, by its fields' names; nothing where the plan has none.
+
+    The options say them as they were given: batch sizes, heights and widths, or all dims that vary.
+    """
+    given = {name: plan.options[name] for name in ("dynamic_batch_size", "dynamic_image_size", "dynamic_dims")
+             if name in plan.options}  # fmt: skip
+    if gears_of(plan) is None or not given:
+        return {}
+    option, text = next(iter(given.items()))
+    if option == "dynamic_batch_size":
+        return {"dynamic_batch": tuple([int(v) for v in text.split(",")])}
+    values = tuple([tuple([int(v) for v in gear.split(",")]) for gear in text.split(";")])
+    return {"dynamic_hw" if option == "dynamic_image_size" else "dynamic_dims": values}
 
 
 def _info(port: Port) -> TensorInfo:
@@ -178,11 +207,11 @@ def write_file(om: Om, target: str | Path | BinaryIO) -> int:
     weights = _lay_out(plan, blobs, PARTITIONS - (canonical is None))
     table = [weights.places.get(b.key, (0, 0)) for b in blobs.blobs]
     info = json.dumps(om.summary, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
-    model = model_def(om.name, om.lowered, plan, weights.locate, _model_attrs(om))
+    model = model_def(om.name, om.drawn or om.lowered, plan, weights.locate, _model_attrs(om), om.tasks.switches)
     partitions: dict[Partition, BytesLike | Stream] = {
         Partition.MODEL_INOUT_INFO: pack_inout(inout(plan)),
         Partition.MODEL_DEF: limited(model, "ModelDef"),
-        Partition.TASK_INFO: limited(task_info(plan), "ModelTaskDef"),
+        Partition.TASK_INFO: limited(om.tasks.content, "ModelTaskDef"),
         Partition.PLAN_TABLE: partition.pack(weights.base, table, packed),
         Partition.INFO: info,
     }
@@ -190,7 +219,7 @@ def write_file(om: Om, target: str | Path | BinaryIO) -> int:
         partitions[Partition.CANONICAL_GRAPH] = canonical
     if weights.stream is not None:
         partitions[Partition.WEIGHTS_DATA] = weights.stream
-    header = OmHeader(name=om.name[:31], is_unknow_model=0 if plan.static else 1)
+    header = OmHeader(name=om.name[:31], is_unknow_model=0 if plan.arena is not None else 1)
     return write_om(target, header, partitions)
 
 
@@ -201,21 +230,27 @@ def om_bytes(om: Om) -> bytes:
     return sink.getvalue()
 
 
-def _model_attrs(om: Om) -> dict[str, Any]:
-    plan, figures = om.plan, om.summary
+def counted(plan: Plan, tasks: TaskList) -> dict[str, int]:
+    """The attributes of MODEL_DEF that TASK_INFO has too, or that count what is in it."""
     return {
         "memory_size": plan.arena or 0,
-        "weight_size": figures["memory"]["weights"],
-        "stream_num": plan.streams,
-        "event_num": plan.events,
-        "label_num": 0,
-        "batch_num": 1,
+        "weight_size": tasks.weights,
+        "stream_num": tasks.streams,
+        "event_num": tasks.events,
+        "label_num": tasks.labels,
+        "batch_num": gear_count(plan),
+    }
+
+
+def _model_attrs(om: Om) -> dict[str, Any]:
+    return {
+        **counted(om.plan, om.tasks),
         "zero_copy_memory_size": 0,
         "task_gen_base_addr": 0,
         "task_gen_weight_addr": 0,
         "soc_version": om.options["soc_version"],
         "atc_version": "atc-py",
-        "attr_model_out_nodes_name": [p.name for p in plan.outputs],
+        "attr_model_out_nodes_name": [p.name for p in om.plan.outputs],
         "precision_mode": om.options["precision_mode"],
         "opt_level": om.options["opt_level"],
     }

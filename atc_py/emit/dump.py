@@ -22,6 +22,7 @@ from google.protobuf import text_format
 
 from atc_py.emit.model_def import model_def
 from atc_py.emit.onnx_text import onnx_text
+from atc_py.emit.task_info import task_list
 from atc_py.errors import error
 from atc_py.ir.attr_text import BlobTable
 from atc_py.ir.constants import Blob
@@ -114,7 +115,8 @@ def readable(graph: Graph, weights: bool = True) -> str:
 
 
 def _proto(graph: Graph, plan: Plan | None, weights: bool, attributes: bool) -> str:
-    drawn = model_def(graph.name or "graph", graph, plan, lambda blob: None if weights else 0, {})
+    switches = None if plan is None else task_list(plan).switches
+    drawn = model_def(graph.name or "graph", graph, plan, lambda blob: None if weights else 0, {}, switches)
     message = ModelDef.FromString(drawn)
     if not attributes:
         for shown in message.graph:

@@ -3,6 +3,10 @@
 Each node becomes an OpDef. A node that is a task has the task's offsets (`input_i`, `output_i`, `workspace`), stream
 and id; one that moves no byte (a Reshape, a constant's recipe) is marked `_no_task`. Offsets are bytes in the operand's
 space: WEIGHTS for constants, the arena for feature maps, 0 in the caller's buffers; -1 where `bind` decides.
+
+The id of an OpDef is what `op_index` names in TASK_INFO: a task's id, a control node's number, and for all else numbers
+that follow these; ids are unique over all graphs. A control node has the offsets of what its region reads itself, and
+says what its switch reads and jumps to (`emit.regions`).
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import count
 from typing import Any
 
 from atc_py.emit.attrs import (
@@ -24,6 +29,8 @@ from atc_py.emit.attrs import (
     unnamed,
 )
 from atc_py.emit.constants import Raw, Step, draw
+from atc_py.emit.regions import Control, Part, control_attrs, parts_of
+from atc_py.emit.task_info import free_id
 from atc_py.emit.wire import BYTES, VARINT, VARINTS, nested, number, packed, sized, tag, text, texts, varint, within
 from atc_py.ir.attr_text import attrs_key, keyed_attrs
 from atc_py.ir.constants import Blob
@@ -55,13 +62,21 @@ _VALUE_OF_CONST = (
 )
 
 
+_NO_PART = Part({}, {})
+
+
 @dataclass
 class Drawing:
-    """What is needed to draw one graph: unique names, where blobs lie, and the tasks of its nodes (root graph)."""
+    """What is needed to draw one graph: unique names and ids, where blobs lie, and the tasks and regions of its nodes.
+
+    `ids` are those of what is no task and no region; `switches` the labels of switches by their regions' numbers.
+    """
 
     locate: Callable[[Blob], int | None]
     plan: Plan | None
-    tasks: Mapping[int, Task] = field(default_factory=dict)
+    part: Part = _NO_PART
+    ids: Iterator[int] = field(default_factory=count)
+    switches: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     starts: dict[int, bytes] = field(default_factory=dict)
     """The offsets of whole buffers as they are written, by the buffer's number."""
@@ -95,22 +110,25 @@ class Drawing:
         return found
 
 
-def task_by_value(plan: Plan) -> dict[int, Task]:
-    """The task that writes each value."""
-    return {o.value: t for t in plan.tasks() for o in t.outputs}
-
-
 def model_def(
-    name: str, graph: Graph, plan: Plan | None, locate: Callable[[Blob], int | None], model_attrs: Mapping[str, Any]
+    name: str,
+    graph: Graph,
+    plan: Plan | None,
+    locate: Callable[[Blob], int | None],
+    model_attrs: Mapping[str, Any],
+    switches: Mapping[int, tuple[int, ...]] | None = None,
 ) -> bytes:
-    """The ModelDef of a lowered graph and its plan, in its bytes; subgraphs follow the root graph."""
+    """The ModelDef of a lowered graph and its plan, in its bytes; subgraphs follow the root graph.
+
+    `switches` are the labels of TASK_INFO's switches (`TaskList.switches`).
+    """
     taken: set[str] = set()
-    writers = {} if plan is None else task_by_value(plan)
-    tasks = {n.id: writers[n.outputs[0]] for n in graph.nodes.values() if n.outputs and n.outputs[0] in writers}
+    ids, found = count(), {}
+    if plan is not None:
+        ids, found = count(free_id(plan)), parts_of(graph, plan)
     parts = [text(_MODEL["name"], name), number(_MODEL["version"], MODEL_VERSION)]
     for label, inner in _all_graphs(name, graph):
-        root = inner is graph
-        drawing = Drawing(locate, plan if root else None, tasks if root else {}, taken)
+        drawing = Drawing(locate, plan, found.get(id(inner), _NO_PART), ids, switches or {}, taken)
         parts.append(nested(_MODEL["graph"], _GraphDrawing(label, inner, drawing).drawn()))
     return b"".join([*parts, attrs_bytes(_MODEL["attr"], model_attrs)])
 
@@ -185,29 +203,35 @@ class _GraphDrawing:
         label = self.drawing.unique(value.name or node.name or f"const_{node.id}")
         self.constants.add(value.id)
         _, whole = self.named(value, label.encode() + b":0")
+        ids = self.drawing.ids
         ops: list[bytes] = []
         for part in draw(label, node.const, self.drawing.locate):
             made = whole
             if part.name != label:
                 self.drawing.taken.add(part.name)
                 made = described(_OP["output_desc"], part.type)
-            ops += _raw(part, made) if isinstance(part, Raw) else (_DRAWN, sized(_step(part) + made))
+            numbered = _ID + VARINTS[next(ids)]
+            ops += (
+                _raw(part, numbered + made) if isinstance(part, Raw) else (_DRAWN, sized(_step(part, numbered) + made))
+            )
         return ops
 
     def node(self, node: Node) -> bytes:
         """An OpDef, its fields in the order of their numbers."""
-        values, task = self.graph.values, self.drawing.tasks.get(node.id)
+        drawing = self.drawing
+        values, task, control = self.graph.values, drawing.part.tasks.get(node.id), drawing.part.controls.get(node.id)
         name, inputs = self.drawing.unique(_node_name(self.graph, node)), node.inputs
         raw, constants, described = name.encode(), self.constants, self.described
+        number = task.id if task is not None else control.number if control is not None else next(drawing.ids)
         parts = [
             _NAME,
             VARINTS[len(raw)],
             raw,
             _typed(op_type(node)),
             *[self.reads.get(v, _NOTHING) for v in inputs],
-            *self._shown(node, task),
-            _ID + VARINTS[node.id] if node.id else b"",
-            *self._places(node, task),
+            *self._shown(node, task, control),
+            _ID + VARINTS[number] if number else b"",
+            *self._places(node, task, control),
         ]
         if inputs:
             parts += (_IS_CONST, VARINTS[len(inputs)], bytes([v in constants for v in inputs]))
@@ -223,10 +247,13 @@ class _GraphDrawing:
             parts.append(texts(_OP["subgraph_name"], [_subgraph_name(self.label, node, key) for key in node.subgraphs]))
         return b"".join(parts)
 
-    def _shown(self, node: Node, task: Task | None) -> tuple[bytes, ...]:
+    def _shown(self, node: Node, task: Task | None, control: Control | None) -> tuple[bytes, ...]:
         """All attributes of a node as they are shown: its own, which ONNX nodes it stands for, and which task it is."""
-        key = None if node.op == "Fused" else attrs_key(node.attrs)
-        if key is None:
+        key = None if node.op == "Fused" or control is not None else attrs_key(node.attrs)
+        if control is not None and self.drawing.plan is not None:
+            said = control_attrs(control, self.drawing.plan, self.drawing.switches)
+            before, between, after = _settled(node, True, said)
+        elif key is None:
             before, between, after = _settled(node, task is not None)
         else:
             alike = (node.engine, node.precision, node.stream, task is not None, node.op in _UNMARKED, key)
@@ -238,9 +265,12 @@ class _GraphDrawing:
         number = number_entry(_OP["attr"], _TASK, task.id) if task is not None else b""
         return before, origin, between, number, after
 
-    def _places(self, node: Node, task: Task | None) -> tuple[bytes, ...]:
+    def _places(self, node: Node, task: Task | None, control: Control | None) -> tuple[bytes, ...]:
         """The stream and the offsets of a node's operands."""
         places, inputs = self.drawing.places, len(node.inputs)
+        if control is not None:
+            ends = [places([control.operands.get(v) for v in values]) for values in (node.inputs, node.outputs)]
+            return _offsets(_INPUT_AT, ends[0]), _offsets(_OUTPUT_AT, ends[1])
         if task is None:
             read, made = [_BOUND_LATER] * inputs, [_BOUND_LATER] * len(node.outputs)
             return _offsets(_INPUT_AT, read), _offsets(_OUTPUT_AT, made)
@@ -257,9 +287,12 @@ class _GraphDrawing:
         return (*parts, _offsets(tag(_OP["workspace"], BYTES), places([task.workspace])), scratch)
 
 
-def _settled(node: Node, tasked: bool) -> tuple[bytes, bytes, bytes]:
-    """What is before the node's origin in its attributes, between that and the task's number, and after it."""
-    shown = {name: value for name, value in node_attrs(node).items() if name != _ORIGIN}
+def _settled(node: Node, tasked: bool, said: Mapping[str, Any] | None = None) -> tuple[bytes, bytes, bytes]:
+    """What is before the node's origin in its attributes, between that and the task's number, and after it.
+
+    `said` is what it has besides.
+    """
+    shown = {name: value for name, value in (node_attrs(node) | dict(said or {})).items() if name != _ORIGIN}
     if not tasked and node.op not in _UNMARKED:
         shown["_no_task"] = True
     parts: tuple[list[bytes], ...] = ([], [], [])
@@ -289,21 +322,22 @@ def _around_raw(name: int, offset: int, data: int, made: int, type_: Tensor, nby
     return _DRAWN + VARINTS[total] + head, typed + attr[: len(attr) - size - data] + called, kind
 
 
-def _step(part: Step) -> bytes:
-    """An operation of a constant's recipe up to what it makes."""
+def _step(part: Step, numbered: bytes) -> bytes:
+    """An operation of a constant's recipe up to what it makes; `numbered` is the field of its id."""
     types, key = tuple([type_ for _, type_ in part.inputs]), attrs_key(part.attrs)
-    taken = _taken(part.attrs, types) if key is None else _taken_alike(key, types)
-    return text(_OP["name"], part.name) + _typed(part.op) + texts(_OP["input"], [n for n, _ in part.inputs]) + taken
+    shown, taken = _taken(part.attrs, types) if key is None else _taken_alike(key, types)
+    named = text(_OP["name"], part.name) + _typed(part.op) + texts(_OP["input"], [n for n, _ in part.inputs])
+    return named + shown + numbered + taken
 
 
-def _taken(attrs: Mapping[str, Any], types: tuple[Tensor, ...]) -> bytes:
+def _taken(attrs: Mapping[str, Any], types: tuple[Tensor, ...]) -> tuple[bytes, bytes]:
     """The attributes and the inputs' types of an operation of a recipe."""
     shown = attrs_bytes(_OP["attr"], {**attrs, "_no_task": True})
-    return b"".join([shown, *[described(_OP["input_desc"], type_) for type_ in types]])
+    return shown, b"".join([described(_OP["input_desc"], type_) for type_ in types])
 
 
 @lru_cache(maxsize=1 << 12)
-def _taken_alike(key: tuple[Any, ...], types: tuple[Tensor, ...]) -> bytes:
+def _taken_alike(key: tuple[Any, ...], types: tuple[Tensor, ...]) -> tuple[bytes, bytes]:
     return _taken(keyed_attrs(key), types)
 
 

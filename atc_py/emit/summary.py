@@ -4,7 +4,10 @@ nodes, tensors    before: the imported graph (its shape arithmetic already folde
                   Data, Const and NetOutput are not counted, the nodes of subgraphs are, a fused task is one node
 symbols           what the sizes of a template may be; requirements: what they must satisfy besides
 precision         how many nodes compute in which dtype, in all and by operator, and the Casts put in (`emit.precision`)
+streams, events, labels     as TASK_INFO counts them: with the events that join streams where regions end
 trans_data        how many tasks convert between formats
+gears             of an OM with gears: each of them; the other figures are those of the largest, but for the arena,
+                  which is that of the gear that needs most, and the weights, which all share
 custom_ops        the operators that other modules declare, each with the module's name
 memory            bytes; sums are one buffer a tensor, sizes rounded up to the arena's 512 bytes
 predicted_latency_us    by the target's cost model; before: the imported graph's operators one by one on one stream,
@@ -17,19 +20,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from atc_py.emit.bound import bound_formula
 from atc_py.emit.precision import lists_json, precision_figures
+from atc_py.emit.task_info import TaskList, weights_space
 from atc_py.ir.dims import Dim, evaluate
 from atc_py.ir.graph import STRUCTURAL, Graph, Node
 from atc_py.ir.types import Tensor, Type, on_host
 from atc_py.memory import Binding, bind
 from atc_py.memory.bind import aligned
 from atc_py.ops.formats import TRANS_DATA
+from atc_py.plan.gears import gear_shapes, gear_values, gears_of, in_gear
 from atc_py.plan.operations import custom_modules
-from atc_py.plan.types import Plan, Port, Space
+from atc_py.plan.types import Plan, Port
 from atc_py.target import Target
+from atc_py.target.cost import microseconds_of
 
 if TYPE_CHECKING:
     from atc_py.schedule.clock import Prices
@@ -100,6 +107,28 @@ def symbols_json(plan: Plan) -> dict[str, dict[str, int | None]]:
     return {name: {"low": r.lo, "high": r.hi} for name, r in plan.symbols.items() if not r.runtime}
 
 
+def gears_json(plan: Plan, target: Target | None) -> list[dict[str, Any]]:
+    """Each gear: the inputs' shapes, bytes of its arena, how many tasks it has, and how long it takes (us)."""
+    found = []
+    for values in gear_values(plan):
+        gear, binding = in_gear(plan, values), bind(plan, values)
+        facts = {
+            "symbols": values,
+            "inputs": gear_shapes(plan, values),
+            "arena": binding.arena,
+            "lower_bound": binding.lower_bound,
+            "tasks": len(list(gear.tasks())),
+            "predicted_latency_us": None,
+        }
+        if target is not None:
+            from atc_py.schedule.costs import plan_handing
+
+            handed = plan_handing(replace(gear, hint=values), target)
+            facts["predicted_latency_us"] = round(microseconds_of(handed.cycles, target), 1)
+        found.append(facts)
+    return found
+
+
 def requirements_json(plan: Plan) -> list[str]:
     """What symbol values must always satisfy, as text, each once."""
     return list(dict.fromkeys(str(r) for r in plan.requirements if r.branch < 0))
@@ -109,18 +138,22 @@ def memory_figures(before: Graph, lowered: Graph, plan: Plan, binding: Binding |
     """What the model needs of the device's memory, in bytes; `binding` is the plan's under its hint."""
     env = dict(plan.hint or {})
     binding = binding or bind(plan, env)
-    tasks = list(plan.tasks())
-    weights = [b for b in plan.buffers if b.space is Space.WEIGHTS]
+    tasks = list(in_gear(plan, env).tasks())
     return {
-        "arena": binding.arena,
+        "arena": max(plan.arena or 0, binding.arena),
         "lower_bound": binding.lower_bound,
         "sum_before": sum_bytes(before, env),
         "sum_after": sum_bytes(lowered, env),
-        "weights": max(((b.offset or 0) + evaluate(b.nbytes, env) for b in weights), default=0),
-        "workspace": sum(evaluate(plan.buffers[t.workspace.buffer].nbytes, env) for t in tasks if t.workspace),
+        "weights": weights_space(plan),
+        "workspace": sum(max(0, binding.sizes[t.workspace.buffer]) for t in tasks if t.workspace),
         "simulator_scratch": None,
-        "bound": None if plan.static else bound_formula(plan),
+        "bound": None if plan.arena is not None else bound_formula(plan),
     }
+
+
+def task_counts(listed: TaskList) -> dict[str, int]:
+    """How many streams, events and labels TASK_INFO has."""
+    return {"streams": listed.streams, "events": listed.events, "labels": listed.labels}
 
 
 def _execution(
@@ -150,12 +183,14 @@ def summary(
     plan: Plan,
     options: Mapping[str, str],
     memory: Mapping[str, Any],
+    listed: TaskList,
     target: Target | None = None,
     canonical: Graph | None = None,
     prices: Prices | None = None,
 ) -> dict[str, Any]:
     """The figures; see the module's page. Without a target there is no predicted latency."""
-    tasks = list(plan.tasks())
+    largest = in_gear(plan, plan.hint)
+    tasks = list(largest.tasks())
     engines = Counter([t.engine for t in tasks])
     (nodes, tensors), (nodes_after, tensors_after) = counts(before), counts(lowered)
     return {
@@ -164,15 +199,15 @@ def summary(
         "nodes": {"before": nodes, "after": nodes_after},
         "tensors": {"before": tensors, "after": tensors_after},
         "tasks": len(tasks),
-        "streams": plan.streams,
-        "events": plan.events,
+        **task_counts(listed),
         "trans_data": sum([t.kernel == TRANS_DATA for t in tasks]),
-        "engines": {name: engines.get(name, 0) for name in ("aicore", "aicpu", "host")},
+        "engines": {name: engines[name] for name in ("aicore", "aicpu", "host", *(["hccl"] * ("hccl" in engines)))},
         "memory": memory,
         "hint": None if plan.static else dict(plan.hint or {}),
         "symbols": symbols_json(plan),
         "requirements": requirements_json(plan),
-        **_execution(before, plan, target, options, prices),
+        **_execution(before, largest, target, options, prices),
+        **({"gears": gears_json(plan, target)} if gears_of(plan) else {}),
         "precision": precision_figures(canonical or before, lowered, lists_json(options)),
         "custom_ops": custom_modules(plan),
         "inputs": [port_json(p) for p in plan.inputs],

@@ -21,26 +21,38 @@ def overview(facts: Mapping[str, Any]) -> RenderableType:
             ("model", facts["name"]),
             ("file", f"{facts['file']['path']}, {n.nbytes(facts['file']['bytes'])}"),
             ("target", f"{facts['soc_version']}, {facts['opt_level']}, precision {facts['precision_mode']}"),
-            ("shapes", "static" if facts["hint"] is None else f"symbolic; {c.hint_text(facts['hint'])}"),
+            ("shapes", shapes(facts)),
             ("symbols", c.symbols_text(facts["symbols"])),
             ("requires", ", ".join(facts["requirements"])),
             *c.ports_rows("input", facts["inputs"]),
             *c.ports_rows("output", facts["outputs"]),
             ("nodes", f"{n.count(facts['nodes']['before'])} → {n.count(facts['nodes']['after'])}"),
+            ("predicted time", c.latency_text(facts["predicted_latency_us"])),
             ("tasks", c.tasks_text(facts)),
             ("conversions", c.formats_text(facts["trans_data"])),
             ("engines", c.engines_text(facts["engines"])),
             ("arena", c.arena_text(memory)),
             ("weights", n.nbytes(memory["weights"])),
+            ("workspace", n.nbytes(memory["workspace"]) if memory["workspace"] else ""),
             ("recompiles", "yes" if facts["canonical"] else "no, it was written with --canonical=off"),
             ("needs onnx", needs_onnx(facts["needs_onnx"])),
             ("custom ops", c.custom_text(facts["custom_ops"])),
         ]
     )
-    parts = [head, Text(), histogram(facts["op_histogram"]), Text(), partitions(facts["partitions"])]
+    gears = [Text(), c.gear_table(facts["gears"])] if facts.get("gears") else []
+    parts = [head, *gears, Text(), histogram(facts["op_histogram"]), Text(), partitions(facts["partitions"])]
     if len(facts["subgraphs"]) > 1:
         parts += [Text(), subgraphs(facts["subgraphs"])]
     return Group(*parts)
+
+
+def shapes(facts: Mapping[str, Any]) -> str:
+    """Whether there is one set of sizes, several of them, or any."""
+    if facts["hint"] is None:
+        return "static"
+    if facts.get("gears"):
+        return f"gears: {c.gears_text(facts)}"
+    return f"symbolic; {c.hint_text(facts['hint'])}"
 
 
 def subgraphs(found: Sequence[Mapping[str, Any]]) -> RenderableType:
@@ -118,7 +130,7 @@ def task_table(tasks: Sequence[Mapping[str, Any]]) -> RenderableType:
             t["engine"],
             t["stream"],
             "\n".join(_operand(o) for o in t["inputs"]),
-            "\n".join(_operand(o) for o in t["outputs"]),
+            "\n".join([*map(_operand, t["outputs"]), *_workspace(t["workspace"])]),
             n.nbytes(t["bytes"]),
             ", ".join(t["origin"]),
         ]
@@ -133,6 +145,10 @@ def _tile(tile: Mapping[str, Any] | None) -> str:
         return ""
     used = [f"{name} {n.nbytes(size)}" for name, size in tile["buffers"].items() if size]
     return "\n".join(["", "tile " + "×".join(str(d) if d else "·" for d in tile["lengths"]), *used])
+
+
+def _workspace(operand: Mapping[str, Any] | None) -> list[str]:
+    return [] if operand is None else [f"{_operand(operand)}, workspace"]
 
 
 _BLOCKED = ("NC1HWC0", "FRACTAL_Z", "FRACTAL_NZ")

@@ -13,6 +13,8 @@ from atc_py.report.screen import pairs, table
 
 NAMED = 3
 """So many tasks are named in a piece of advice."""
+_PLANS = {"toolkit": "as the chip's own toolkit makes it; --plan own predicts ours", "own": "ours"}
+"""Whose plan the prediction is of."""
 
 
 def profile(facts: Mapping[str, Any], top: int) -> Iterator[RenderableType]:
@@ -23,6 +25,7 @@ def profile(facts: Mapping[str, Any], top: int) -> Iterator[RenderableType]:
     yield pairs(
         [
             ("predicted", f"{_us(facts['predicted_latency_us'])} on {facts['soc_version']}, {facts['precision_mode']}"),
+            ("plan", _PLANS[facts["plan"]]),
             ("at", hint),
             ("tasks", f"{n.count(len(tasks))} on {n.plural(facts['streams'], 'stream')}"),
             ("host", f"{n.plural(facts['launches'], 'launch', 'launches')}, "

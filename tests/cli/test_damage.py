@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,55 @@ def test_projections_that_disagree_with_the_plan_are_found(om: Path, tmp_path: P
         facts = valid(atc("verify", bad, "--json").stdout, "verify")
         assert [p["code"] for p in facts["problems"]] == ["E30027"]
         assert [c["name"] for c in facts["checks"] if not c["passed"]] == [kind.name]
+
+
+@pytest.fixture(scope="module")
+def branched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An OM with switches, labels and tasks inside of bodies."""
+    path = tmp_path_factory.mktemp("oms") / "branched.om"
+    assert atc("convert", MODELS / "corpus/loop_while_if.onnx", "-o", path).exit_code == 0
+    return path
+
+
+def test_counts_that_disagree_are_found(branched: Path, tmp_path: Path) -> None:
+    """MODEL_DEF and INFO count streams, events and labels as TASK_INFO has them, or the file is refused."""
+    assert atc("verify", branched).exit_code == 0
+
+    def counting(name: str) -> Callable[[ModelDef], None]:
+        def change(model: ModelDef) -> None:
+            model.attr[name].i += 1
+
+        return change
+
+    def elsewhere(model: ModelDef) -> None:
+        op = next(o for o in model.graph[0].op if "_label_switch_list" in o.attr)
+        op.attr["_label_switch_list"].list.i[0] += 1
+
+    def renumbered(model: ModelDef) -> None:
+        next(o for g in model.graph[1:] for o in g.op if "_task_id" in o.attr).id += 1000
+
+    names = ("stream_num", "event_num", "label_num", "memory_size", "weight_size", "batch_num")
+    for place, change in [(f"MODEL_DEF {n}", counting(n)) for n in names] + [("op", elsewhere), ("op", renumbered)]:
+        bad = rewritten(branched, tmp_path / "bad.om", Partition.MODEL_DEF, change)
+        facts = valid(atc("verify", bad, "--json").stdout, "verify")
+        assert [p["code"] for p in facts["problems"]] == ["E30027"] and place in facts["problems"][0]["place"]
+        assert [c["name"] for c in facts["checks"] if not c["passed"]] == ["MODEL_DEF"]
+
+
+@pytest.mark.parametrize("name", ["streams", "events", "labels"])
+def test_recorded_counts_that_disagree_are_found(name: str, branched: Path, tmp_path: Path) -> None:
+    with OmFile.open(branched) as file:
+        parts: dict[int, bytes] = {p.kind: bytes(p.data) for p in file.models[0].partitions}
+        header = OmHeader(name=file.header.name)
+    del parts[Partition.INTEGRITY]
+    info = json.loads(parts[Partition.INFO])
+    info[name] += 1
+    parts[Partition.INFO] = json.dumps(info).encode()
+    sink = io.BytesIO()
+    write_om(sink, header, parts)  # type: ignore[arg-type]
+    (tmp_path / "bad.om").write_bytes(sink.getvalue())
+    facts = valid(atc("verify", tmp_path / "bad.om", "--json").stdout, "verify")
+    assert [(p["code"], p["place"]) for p in facts["problems"]] == [("E30027", f"INFO {name}")]
 
 
 def test_foreign_files_are_shown_but_not_run(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -71,21 +72,21 @@ def test_tolerances_can_be_given(golden: Path, om: Path) -> None:
     assert atc("golden", "verify", om, far, "--atol", "10", "--cosine", "0.999").exit_code == 1
 
 
-def test_wrong_files(golden: Path, om: Path, tmp_path: Path, convert: object) -> None:
+def test_wrong_files(golden: Path, om: Path, tmp_path: Path, convert: Callable[..., Path]) -> None:
     (tmp_path / "no.npz").write_bytes(b"no archive")
     assert codes(atc("golden", "verify", om, tmp_path / "no.npz", "--json")) == ["E30013"]
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     assert codes(atc("golden", "verify", om, tmp_path / "other.npz", "--json")) == ["E30031"]
     assert codes(atc("golden", "verify", om, tmp_path / "none.npz", "--json")) == ["E13000"]
-    transformer = convert("small_transformer")  # type: ignore[operator]
+    transformer = convert("small_transformer")
     assert "E30006" in codes(atc("golden", "verify", transformer, golden, "--json"))
     assert codes(atc("golden", "record", om, "-o", tmp_path / "no" / "g.npz", "--json")) == ["E13001"]
     assert codes(atc("golden", "verify", om, golden, "--junit", tmp_path / "no" / "r.xml", "--json")) == ["E13001"]
     assert codes(atc("golden", "recrod", "--json")) == ["E10001"]
 
 
-def test_models_of_the_repository_are_recorded_too(convert: object, tmp_path: Path) -> None:
-    path = convert("small_transformer")  # type: ignore[operator]
+def test_models_of_the_repository_are_recorded_too(convert: Callable[..., Path], tmp_path: Path) -> None:
+    path = convert("small_transformer")
     assert MODELS.is_dir()
     assert atc("golden", "record", path, "-o", tmp_path / "t.npz").exit_code == 0
     assert atc("golden", "verify", path, tmp_path / "t.npz").exit_code == 0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from onnx import helper, numpy_helper
 
 from atc_py.ops.base import REGISTRY
 from atc_py.ops.index import INDEX
+from atc_py.report.numbers import seconds
 from tests.cli.helpers import FLOAT, MODELS, atc, codes, model, save, valid
 
 FLAGS = ["--graph", "--memory", "--tasks", "--weights"]
@@ -67,6 +69,11 @@ def test_text_of_each_part(om: Path) -> None:
         "at the lower bound",
     ):
         assert word in overview
+    told = json.loads(atc("inspect", om, "--json").stdout)["predicted_latency_us"]
+    line = next(line for line in overview.splitlines() if line.strip().startswith("predicted time"))
+    assert line.split(None, 2)[2] == (
+        f"{seconds(told['before'] / 1e6)} node by node → {seconds(told['after'] / 1e6)} as planned"
+    )
     assert "arena" in atc("inspect", om, "--memory").stdout and "│" in atc("inspect", om, "--memory").stdout
     assert "stem.conv" in atc("inspect", om, "--tasks").stdout
     assert "fc.weight" in atc("inspect", om, "--weights").stdout

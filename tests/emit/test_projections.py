@@ -11,11 +11,11 @@ import pytest
 
 from atc_py import Options, compile_model
 from atc_py.emit import om_bytes
-from atc_py.emit.task_info import UNBOUND
+from atc_py.emit.task_info import UNBOUND, copied
 from atc_py.ir.constants import Blob, blob_array
 from atc_py.ir.dims import Dim
 from atc_py.ir.types import Tensor
-from atc_py.plan.types import Operand, Plan, Space, Task
+from atc_py.plan.types import Host, If, Loop, Operand, Plan, Space, Static, Task, walk
 from atc_py.runtime.loader import Loaded, load
 from om_format import Partition, TaskType, parse_inout
 from om_format.dtypes import dtype_from_ge, dtype_from_proto
@@ -63,16 +63,15 @@ def test_model_def_has_every_task_at_its_addresses(case: tuple[Any, Loaded]) -> 
     tasks: dict[int, Task] = {t.id: t for t in plan.tasks()}
     model = loaded.om.model_def()
     found: dict[int, Any] = {}
-    for op in model.graph[0].op:
+    for op in (op for graph in model.graph for op in graph.op):
         if "_task_id" in op.attr:
+            assert "_no_task" not in op.attr
             assert op.attr["_task_id"].i not in found
             found[op.attr["_task_id"].i] = op
-    inner = {n for g in model.graph[1:] for op in g.op for n in [op.name]}
-    missing = [t for t in tasks.values() if t.id not in found]
-    assert bool(missing) <= bool(inner), f"tasks of the root graph without a node: {missing[:3]}"
+    assert found.keys() == tasks.keys(), "each task is a node of MODEL_DEF"
     for number, op in found.items():
         task = tasks[number]
-        assert op.stream_id == task.stream
+        assert (op.id, op.stream_id) == (task.id, task.stream)
         assert list(op.output_i) == [_or_minus(address(plan, o)) for o in task.outputs]
         for i, at in enumerate(op.input_i):
             operand = task.inputs[i] if i < len(task.inputs) else None
@@ -88,10 +87,60 @@ def test_model_def_has_the_plan_s_figures(case: tuple[Any, Loaded]) -> None:
     _, loaded = case
     plan, attr = loaded.plan, loaded.om.model_def().attr
     assert attr["memory_size"].i == (plan.arena or 0)
-    assert attr["stream_num"].i == plan.streams and attr["event_num"].i == plan.events
     weights = [b for b in plan.buffers if b.space is Space.WEIGHTS]
     assert attr["weight_size"].i == max(((b.offset or 0) + b.nbytes for b in weights), default=0)
     assert [s.decode() for s in attr["attr_model_out_nodes_name"].list.s] == [p.name for p in plan.outputs]
+
+
+def test_what_is_counted_is_the_same_everywhere(case: tuple[Any, Loaded]) -> None:
+    """MODEL_DEF, TASK_INFO and INFO agree about streams, events, labels and sizes."""
+    om, loaded = case
+    attr, info, figures = loaded.om.model_def().attr, loaded.om.task_info(), loaded.info
+    for name in ("stream_num", "event_num", "memory_size", "weight_size", "batch_num"):
+        assert attr[name].i == getattr(info, name), name
+    labels = {e.label_set.label_id for e in info.task if e.type == TaskType.LABEL_SET}
+    events = {e.event_id for e in info.task if e.type in (TaskType.EVENT_RECORD, TaskType.EVENT_WAIT)}
+    assert (figures["streams"], figures["events"]) == (info.stream_num, info.event_num)
+    assert attr["label_num"].i == figures["labels"] == len(labels)
+    assert max(events, default=-1) < info.event_num
+    assert om.summary == figures
+
+
+def test_every_entry_names_its_op(case: tuple[Any, Loaded]) -> None:
+    """`op_index` is the id of an OpDef, whose ids are unique; that of a switch says what is read and jumped to."""
+    _, loaded = case
+    ops = [op for graph in loaded.om.model_def().graph for op in graph.op]
+    by_id = {op.id: op for op in ops}
+    assert len(by_id) == len(ops)
+    switches = set()
+    for e in loaded.om.task_info().task:
+        if e.type == TaskType.KERNEL:
+            assert by_id[e.kernel.context.op_index].attr["_task_id"].i == e.kernel.context.op_index
+        elif e.type == TaskType.MEMCPY_ASYNC:
+            assert e.memcpy_async.op_index in by_id
+        elif e.type == TaskType.STREAM_LABEL_SWITCH_BY_INDEX:
+            op, count = by_id[e.label_switch_by_index.op_index], e.label_switch_by_index.label_max
+            assert list(op.attr["_label_switch_list"].list.i) == [*range(e.label_id, e.label_id + count)]
+            assert op.subgraph_name and "_no_task" not in op.attr
+            switches.add(op.id)
+    walked = [r for plan in loaded.plans for r in walk(plan.regions) if not isinstance(r, (Static, Host))]
+    assert len(switches) == len(walked)
+    said = {s.decode().split()[0] for number in switches for s in by_id[number].attr["_switched_by"].list.s}
+    wanted = {"condition"} if any(isinstance(r, If) for r in walked) else set()
+    wanted |= {"counter", "next_condition"} if any(isinstance(r, Loop) for r in walked) else set()
+    assert wanted <= said
+
+
+def test_gears_are_a_switch_over_all_their_tasks() -> None:
+    options = Options(input_shapes={"x": (-1, 3, 32, 32)}, dynamic_batch_size=(1, 2, 4))
+    om = compile_model(ROOT / "models/small_cnn.onnx", options)
+    case = om, load(om_bytes(om))
+    test_model_def_has_every_task_at_its_addresses(case)
+    test_what_is_counted_is_the_same_everywhere(case)
+    test_every_entry_names_its_op(case)
+    info = case[1].om.task_info()
+    kernels = [e.kernel.context.op_index for e in info.task if e.type == TaskType.KERNEL]
+    assert kernels == [t.id for t in om.plan.tasks()]
 
 
 def test_every_edge_of_model_def_leads_somewhere(case: tuple[Any, Loaded]) -> None:
@@ -155,10 +204,15 @@ def test_task_info_is_the_plan_s_list_of_tasks(case: tuple[Any, Loaded]) -> None
     assert (info.stream_num, info.memory_size) == (plan.streams, plan.arena or 0)
     events = [e.event_id for e in info.task if e.type in (TaskType.EVENT_RECORD, TaskType.EVENT_WAIT)]
     assert info.event_num == max([plan.events, *(e + 1 for e in events)])
-    assert info.weight_size == plan.weights_nbytes
+    assert info.weight_size >= max([(b.offset or 0) + 1 for b in plan.buffers if b.space is Space.WEIGHTS], default=0)
     assert [entry.id for entry in info.task] == list(range(len(info.task)))
     kernels = [entry for entry in info.task if entry.type == TaskType.KERNEL]
-    tasks = list(plan.tasks())
+    tasks = [t for t in plan.tasks() if copied(plan, t) is None]
+    copies = {e.memcpy_async.op_index: e.memcpy_async for e in info.task if e.type == TaskType.MEMCPY_ASYNC}
+    for task in plan.tasks():
+        if pair := copied(plan, task):
+            found = (copies[task.id].src, copies[task.id].dst)
+            assert found == tuple(UNBOUND if (a := address(plan, o)) is None else a for o in pair)
     assert len(kernels) == len(tasks)
     for entry, task in zip(kernels, tasks, strict=True):
         kernel = entry.kernel
@@ -190,7 +244,7 @@ def test_inout_info_has_the_ports(case: tuple[Any, Loaded]) -> None:
 def test_types_of_model_def_are_those_of_the_operands(case: tuple[Any, Loaded]) -> None:
     _, loaded = case
     tasks = {t.id: t for t in loaded.plan.tasks()}
-    for op in loaded.om.model_def().graph[0].op:
+    for op in (op for graph in loaded.om.model_def().graph for op in graph.op):
         if "_task_id" not in op.attr:
             continue
         for desc, operand in zip(op.output_desc, tasks[op.attr["_task_id"].i].outputs, strict=True):

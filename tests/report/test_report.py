@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from atc_py.errors import Problem
-from atc_py.report import memory, numbers
+from atc_py.report import conversion, memory, numbers
 from atc_py.report.problems import error_block, grouped
 from atc_py.report.screen import console, pairs, printable, table
 
@@ -32,6 +32,29 @@ def test_bytes_for_people(n: int | None, text: str) -> None:
 )
 def test_times_for_people(t: float, text: str) -> None:
     assert numbers.seconds(t) == text
+
+
+def test_figures_that_differ_look_different() -> None:
+    """What is told beside each other is told so exactly that a difference is seen."""
+    assert conversion.sizes_text(102_912, 102_400) == ("102,912 B", "102,400 B")
+    assert conversion.sizes_text(102_400, 102_400) == ("100 KiB", "100 KiB")
+    assert conversion.sizes_text(1536, 1024) == ("1.50 KiB", "1.00 KiB")
+    memory = {"arena": 102_912, "lower_bound": 102_400, "sum_after": 205_824}
+    assert conversion.arena_text(memory) == "102,912 B, 50.0% of one buffer a tensor, lower bound 102,400 B"
+    assert conversion.arena_text(memory | {"arena": 102_400}).endswith(", at the lower bound")
+    assert conversion.arena_text(memory | {"arena": 204_800}) == (
+        "200 KiB, 99.5% of one buffer a tensor, lower bound 100 KiB"
+    )
+    assert conversion.latency_text({"before": 159.4, "after": 159.1}) == "159.4 µs node by node → 159.1 µs as planned"
+    assert conversion.latency_text({"before": 2000.0, "after": 159.1}) == "2.00 ms node by node → 159 µs as planned"
+    assert conversion.latency_text(None) == ""
+
+
+def test_labels_are_told_where_there_are_some() -> None:
+    figures = {"tasks": 3, "streams": 3, "events": 4, "labels": 3}
+    assert conversion.tasks_text(figures) == "3 on 3 streams, 4 events, 3 labels"
+    assert conversion.tasks_text(figures | {"labels": 0}) == "3 on 3 streams, 4 events"
+    assert conversion.tasks_text(figures | {"labels": None}) == "3 on 3 streams, 4 events"
 
 
 def printed(body: object) -> str:
