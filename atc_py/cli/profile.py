@@ -50,17 +50,22 @@ atc profile resnet50.onnx --soc-version Ascend310P3 --precision-mode fp16 --inpu
 @click.pass_context
 def verb(ctx: click.Context, /, model: str, **given: Any) -> None:
     """Get a plan, run the clock, report."""
+    from atc_py.cli.files import writable
     from atc_py.cli.inspect import is_onnx
     from atc_py.schedule.profile import profile
 
+    for path in (given["trace"], given["csv"]):
+        if path:
+            writable(Path(path))
+    whose = "own"
     if is_onnx(model):
-        plan, target = _compiled(model, given)
+        whose = _whose(ctx, given)
+        name, plan, target = _compiled(model, given, whose)
     else:
         _refuse_compiling(ctx, given["json"])
-        plan, target = _of_om(model, given)
+        name, plan, target = _of_om(model, given)
     found = profile(plan, target)
-    whose = given["plan"] if is_onnx(model) else "own"
-    written = write_files(found, model, given["trace"], given["csv"])
+    written = write_files(found, model, given["trace"], given["csv"], name)
     facts = profile_facts(found, model, plan, whose) | {"files": written}
     if given["json"]:
         print_json(facts)
@@ -87,52 +92,81 @@ def _refuse_compiling(ctx: click.Context, as_json: bool) -> None:
         raise Usage("E10001", ", ".join(given), "needs an ONNX model", hint, ctx=ctx, as_json=as_json)
 
 
-def _of_om(path: str, given: dict[str, Any]) -> tuple[Plan, Target]:
-    """The plan of an OM, at the sizes of --input-shape or --input-hint-shape, else at its hint."""
+def _whose(ctx: click.Context, given: dict[str, Any]) -> str:
+    """Whose plan an ONNX model gets: ours too where nothing is known of the chip's toolkit.
+
+    Raises `Usage` E10001 where more streams are asked for than that toolkit's plans have, and `AtcError` E20010.
+    """
+    from atc_py.target import load as load_target
+
+    target = load_target(given["soc_version"])
+    if given["plan"] == "own" or target.toolkit is None:
+        return "own"
+    most, asked = target.toolkit.streams, given["stream_num"]
+    if asked > most and ctx.get_parameter_source("stream_num") is not click.core.ParameterSource.DEFAULT:
+        cause = f"{asked} streams: the plan of {target.name}'s own toolkit has {most}"
+        hint = "--plan own predicts ours, with as many streams as --stream-num allows"
+        raise Usage("E10001", "--stream-num", cause, hint, ctx=ctx, as_json=given["json"])
+    return "toolkit"
+
+
+def _of_om(path: str, given: dict[str, Any]) -> tuple[str, Plan, Target]:
+    """The model's name and the plan of an OM, at the sizes of --input-shape or --input-hint-shape, else at its hint.
+
+    Of gears it is the one of these sizes.
+    """
     from dataclasses import replace
 
     from atc_py.cli.running import opened
     from atc_py.memory import bind
+    from atc_py.plan.gears import in_gear
     from atc_py.runtime.feeds import parse_shapes, symbol_values
     from atc_py.target import load as load_target
 
-    plan = opened(path).plan
+    loaded = opened(path)
+    plan = loaded.plan
     shapes = parse_shapes(given["input_shape"]) | parse_shapes(given["input_hint_shape"])
     if shapes:
         env = symbol_values(plan, shapes)
-        bind(plan, env)  # refuses sizes for which the model has no meaning
+        env = dict(bind(plan, env).env)  # refuses sizes for which the model has no meaning
         plan = replace(plan, hint=env)
-    return plan, load_target(plan.target)
+    return loaded.om.header.name, in_gear(plan, plan.hint), load_target(plan.target)
 
 
-def _compiled(path: str, given: dict[str, Any]) -> tuple[Plan, Target]:
-    """The plan of an ONNX model compiled without its weights."""
+def _compiled(path: str, given: dict[str, Any], whose: str) -> tuple[str, Plan, Target]:
+    """The name and the plan of an ONNX model compiled without its weights."""
     from atc_py import compiler
     from atc_py.cli.compiling import options_of
     from atc_py.frontend import model_file
     from atc_py.target import load as load_target
 
     options = options_of(path, given)
-    if given["plan"] == "toolkit":
+    if whose == "toolkit":
         options = compiler.as_toolkit(options)
     om = compiler.compile_structure(model_file.load(path).proto, options)
-    return om.plan, load_target(options.soc_version)
+    return om.name, om.plan, load_target(options.soc_version)
 
 
-def write_files(found: Profile, title: str, trace: str | None, csv: str | None) -> list[str]:
-    """Write the files that were asked for; returns their paths. Raises `AtcError` E13001."""
-    from atc_py.cli.files import writing
+def write_files(found: Profile, title: str, trace: str | None, csv: str | None, name: str = "") -> list[str]:
+    """Write the files that were asked for; returns their paths. Raises `AtcError` E13001.
+
+    `title` is the file of the model, `name` the model's name.
+    """
+    from atc_py.cli.files import writable, writing
     from atc_py.schedule.op_summary import op_summary
     from atc_py.schedule.trace import chrome_trace
 
     written = []
+    for path in (trace, csv):
+        if path:
+            writable(Path(path))
     if trace:
         with writing(Path(trace)):
             Path(trace).write_text(json_module.dumps(chrome_trace(found, Path(title).name), indent=1), encoding="utf-8")
         written.append(trace)
     if csv:
         with writing(Path(csv)):
-            Path(csv).write_text(op_summary(found), encoding="utf-8")
+            Path(csv).write_text(op_summary(found, name or Path(title).stem), encoding="utf-8")
         written.append(csv)
     return written
 

@@ -53,6 +53,7 @@ atc run model.om --debug-memory --shuffle 7 --loop 20
 @click.pass_context
 def verb(ctx: click.Context, /, model: str, **given: Any) -> None:
     """Load, feed, run, report."""
+    from atc_py.cli.files import writable
     from atc_py.cli.running import make_feeds, open_checked, running_on, threads, write_outputs
     from atc_py.cli.usage import Usage
     from atc_py.runtime import Session
@@ -61,19 +62,27 @@ def verb(ctx: click.Context, /, model: str, **given: Any) -> None:
         option = "--soc-version" if given["soc_version"] else "--precision-mode"
         hint = "an OM is compiled for one target; add --recompile to compile it again"
         raise Usage("E10001", option, "needs --recompile", hint, ctx=ctx, as_json=given["json"])
+    if given["profile"]:
+        writable(Path(given["profile"]))
     loaded = open_checked(model)
     kernels = "tiles" if given["tiles"] else "fast"
     source = _recompiled(loaded, given) if given["recompile"] else loaded
-    session = Session(source, kernels=kernels, debug_memory=given["debug_memory"], shuffle=given["shuffle"])
+
+    def made(source: Loaded | bytes) -> Session:
+        return Session(source, kernels=kernels, debug_memory=given["debug_memory"], shuffle=given["shuffle"])
+
+    session = made(source)
     feeds = make_feeds(session, given["inputs"], given["input_shape"], given["seed"])
+    again = _for_other_sizes(session, feeds.arrays, given)
+    session = session if again is None else made(again)
     with threads(given["threads"]), running_on(session, feeds, given["inputs"]):
         arena = session.bound(feeds.arrays).binding.arena
         outputs, times = _timed(session, feeds.arrays, given["loop"], given["warmup"])
     named = dict(zip((o.name for o in session.get_outputs()), outputs, strict=True))
-    facts = {
+    facts: dict[str, Any] = {
         "format_version": 1,
         "model": model,
-        "recompiled": given["recompile"],
+        "recompiled": given["recompile"] or again is not None,
         "seed": None if given["inputs"] else given["seed"],
         "inputs": [_described(name, value) | {"source": feeds.sources[name]} for name, value in feeds.arrays.items()],
         "outputs": _results(named),
@@ -93,22 +102,69 @@ def verb(ctx: click.Context, /, model: str, **given: Any) -> None:
         _show(facts)
 
 
-def _recompiled(loaded: Loaded, given: dict[str, Any]) -> bytes:
-    """The OM compiled again, for another target or precision where one is given."""
+def _for_other_sizes(session: Session, feeds: dict[str, Any], given: dict[str, Any]) -> bytes | None:
+    """For inputs that fit no gear of an OM, the OM compiled again without gears; None where it is not needed.
+
+    Raises `AtcError` E30009 where the OM holds no graph for that.
+    """
+    from dataclasses import replace
+
+    from atc_py.errors import AtcError, Problem
+    from atc_py.plan.gears import gears_of
+    from atc_py.report.problems import warning_block
+    from atc_py.report.screen import console
+    from om_format import Partition
+
+    if gears_of(session.plan) is None:
+        return None
+    try:
+        session.bound(feeds)
+    except AtcError as e:
+        if e.code != "E30009":
+            raise
+        if Partition.CANONICAL_GRAPH not in session.loaded.om:
+            hint = "the OM holds no graph that could be compiled for other sizes"
+            raise AtcError(*(replace(p, hint=f"{p.hint}; {hint}") for p in e.problems)) from e
+        problem = e.problems[0]
+        cause = f"{problem.cause} ({problem.hint}); the graph in the OM was compiled again for any size"
+        block = warning_block([Problem("W30009", problem.place, cause, problem.hint)])
+        if block is not None:
+            console(stderr=True).print(block)
+        return _recompiled(session.loaded, given, _sizes_of(session, feeds))
+    return None
+
+
+def _sizes_of(session: Session, feeds: dict[str, Any]) -> dict[str, int]:
+    """The symbols' values for the inputs."""
+    import numpy as np
+
+    from atc_py.plan.ports import solve
+
+    plan = session.plan
+    shapes = [f.shape if isinstance(f := feeds[p.name], np.ndarray) else None for p in plan.inputs]
+    return solve(plan.inputs, shapes, plan.symbols)
+
+
+def _recompiled(loaded: Loaded, given: dict[str, Any], sizes: dict[str, int] | None = None) -> bytes:
+    """The OM compiled again, for another target or precision where one is given, figures at `sizes`, or at its hint."""
     from atc_py import compiler
     from atc_py.cli.atc_options import PRECISION_MODES
     from atc_py.cli.om_facts import recorded, recorded_lists
     from atc_py.emit import om_bytes
     from atc_py.passes.mixlist import NO_LISTS
+    from atc_py.plan.gears import choosing
 
     figures = recorded(loaded)
     mode = PRECISION_MODES.get(given["precision_mode"], given["precision_mode"])
+    hint = dict(figures["hint"] or {})
+    if names := choosing(loaded.plan):  # the others are sizes of outputs, which the graph says
+        hint = {name: hint[name] for name in names}
     options = compiler.Options(
         soc_version=given["soc_version"] or figures["soc_version"],
         precision_mode=mode or figures["precision_mode"],
         precision_lists=recorded_lists(figures) if mode in (None, figures["precision_mode"]) else NO_LISTS,
         opt_level=int(figures["opt_level"][1]),
-        input_hint=figures["hint"] or {},
+        input_hint=hint if sizes is None else sizes,
     )
     return om_bytes(compiler.recompile(loaded.canonical(), options, recorded=figures))
 
@@ -121,7 +177,8 @@ def _profiled(session: Session, feeds: dict[str, Any], model: str, path: str) ->
     from atc_py.schedule.profile import profile
     from atc_py.target import load as load_target
 
-    plan = replace(session.plan, hint=dict(session.bound(feeds).binding.env))
+    bound = session.bound(feeds)
+    plan = replace(bound.plan, hint=dict(bound.binding.env))
     return write_files(profile(plan, load_target(plan.target)), model, path, None)
 
 

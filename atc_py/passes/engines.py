@@ -14,6 +14,7 @@ node that is not on AI Core has a note that says why.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node
@@ -21,6 +22,7 @@ from atc_py.ir.types import DType, Tensor, Type, on_host
 from atc_py.ops.base import Engine, Op
 from atc_py.ops.build import lookup
 from atc_py.passes.base import PassContext
+from atc_py.passes.collectives import refuse
 from atc_py.passes.crossings import is_copy, settle
 from atc_py.target.cost import Work
 
@@ -33,7 +35,7 @@ _NARROW = frozenset(id(d) for d in DType if d not in _WIDE and not on_host(Tenso
 
 
 def assign_engines(graph: Graph, ctx: PassContext) -> int:
-    """Set `engine` of every node; returns how many changed."""
+    """Set `engine` of every node; returns how many changed. Raises `AtcError` E20043 for a collective in a body."""
     order = [n for n in graph.order() if n.op not in STRUCTURAL]
     chosen: dict[int, Engine] = {}
     reasons: dict[int, str] = {}
@@ -51,6 +53,8 @@ def assign_engines(graph: Graph, ctx: PassContext) -> int:
             reasons.update(moved)
             if moved:
                 _follow(graph, ctx, order, chosen)
+    if graph is not ctx.root and not everything:
+        refuse(n for n in order if chosen[n.id] is Engine.HCCL)
     changed = 0
     for node in order:
         name = chosen[node.id]._value_
@@ -68,15 +72,24 @@ def _by_type(graph: Graph, op: Op, node: Node, chosen: dict[int, Engine]) -> tup
     if usual and not _host_arithmetic(graph, node, chosen):
         return Engine.AICORE, ""
     values = graph.values
-    if op.engine is Engine.HOST:
-        return Engine.HOST, "" if op.flags.control else f"host: {op.name} is declared for the host"
-    types = [values[v].type for v in (*node.inputs, *node.outputs) if v != ABSENT]
-    if any(map(on_host, types)):
-        return Engine.HOST, "host: strings, sequences and maps have no address on the device"
+    forced = engine_by_type(op, [values[v].type for v in (*node.inputs, *node.outputs) if v != ABSENT])
+    if forced[0] is Engine.HOST:
+        return forced
     if _host_arithmetic(graph, node, chosen):
         return Engine.HOST, f"host: the host has made its integers, at most {HOST_ELEMENTS} of them"
     if op.flags.alias and node.inputs:
         return _producer_engine(graph, node, chosen), ""
+    return forced
+
+
+def engine_by_type(op: Op, types: Sequence[Type]) -> tuple[Engine, str]:
+    """The engine that an operator's declaration and the types of its operands force, and why it is not AI Core."""
+    if op.engine is Engine.HOST:
+        return Engine.HOST, "" if op.flags.control else f"host: {op.name} is declared for the host"
+    if op.engine is Engine.HCCL:
+        return Engine.HCCL, f"hccl: {op.name} is a collective"
+    if any(map(on_host, types)):
+        return Engine.HOST, "host: strings, sequences and maps have no address on the device"
     if op.reference:
         return Engine.AICPU, f"aicpu: {op.name} is served by onnx's reference implementation"
     if op.engine is Engine.AICPU:
@@ -112,12 +125,15 @@ def _too_wide(type_: Type) -> bool:
 
 
 def _producer_engine(graph: Graph, node: Node, chosen: dict[int, Engine]) -> Engine:
-    """A node that only renames bytes is counted where they were made; a view of what the host made is AI Core's."""
+    """A node that only renames bytes is counted where they were made, if that is AI Core or AI CPU.
+
+    A view of what the host or a collective made is AI Core's.
+    """
     producer = graph.producer(node.inputs[0])
     if is_copy(producer):
         return Engine(producer.attrs["to"])
     engine = chosen.get(producer.id, Engine.AICORE)
-    return Engine.AICORE if engine is Engine.HOST else engine
+    return engine if engine is Engine.AICPU else Engine.AICORE
 
 
 def _host_arithmetic(graph: Graph, node: Node, chosen: dict[int, Engine]) -> bool:

@@ -98,7 +98,9 @@ def advice(profile: Profile) -> list[Item]:
     """What to look at, the greatest stake first."""
     latency = profile.latency
     found = [item for kind in _KINDS if (item := _item(kind, profile.rows, latency)) is not None]
-    launch = min((r.start for r in profile.rows), default=0.0)
+    if latency and profile.held / latency >= LEAST:
+        found.append(_held(profile))
+    launch = profile.target.rates.model_us
     if latency and launch / latency >= 0.3:
         why = f"a model's launch takes {launch:.0f} us, whatever it does"
         what = "a larger batch shares it"
@@ -106,8 +108,20 @@ def advice(profile: Profile) -> list[Item]:
     return sorted(found, key=lambda item: -item.microseconds)
 
 
+def _held(profile: Profile) -> Item:
+    """The device stands still while the host hands over the next part of the model, or finds out what comes next."""
+    handed, held = profile.handing, profile.held
+    counted = f"launches: {handed.launches}, waits: {handed.synchronisations}"
+    each = f"most take the host {profile.target.rates.host_task_us:.0f} us, and the device stands still"
+    what = (
+        "the trace shows what the host waits for: sizes that depend on data (NonZero, Unique, ...), conditions, its "
+        "own tasks; --sink graph hands over as much at once as can be"
+    )
+    return Item("launches and waits of the host", (), held, held / profile.latency, f"{counted}; {each}", what)
+
+
 def _item(kind: _Kind, rows: Sequence[Row], latency: float) -> Item | None:
-    concerned = sorted((r for r in rows if kind.concerns(r)), key=lambda r: (-kind.stake(r), r.task))
+    concerned = sorted((r for r in rows if kind.concerns(r) and kind.stake(r)), key=lambda r: (-kind.stake(r), r.task))
     stake = sum(map(kind.stake, concerned))
     if not latency or stake / latency < LEAST:
         return None

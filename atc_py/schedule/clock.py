@@ -18,6 +18,7 @@ from math import ceil
 
 from atc_py.schedule.jobs import Job, Program
 from atc_py.schedule.lanes import UNITS, Demand, Span, demand_of, event_cycles, joining_cycles, simulate
+from atc_py.schedule.links import linked
 from atc_py.target import Target
 from atc_py.target.cache import Cache
 from atc_py.target.cost import Breakdown, Load, Traffic, breakdowns, cycles_of, load_of, microseconds_of
@@ -276,7 +277,9 @@ def _ddr(program: Program, drops: Sequence[Sequence[Hashable]], cache: Cache) ->
 
 
 def _elsewhere(job: Job, target: Target) -> Breakdown:
-    """A task of AI CPU or of the host: a launch, and its element operations at AI CPU's rate."""
+    """A collective; or a task of AI CPU or of the host: a launch, and its element operations at AI CPU's rate."""
+    if job.engine == "hccl":
+        return linked(job, target)
     rates = target.rates
     elements = job.work.macs + job.work.vector + job.work.wide
     elements = max(elements, ceil(sum(t.nbytes for t in (*job.reads, *job.writes)) / 4))

@@ -103,8 +103,9 @@ def latency_us(before: Graph, plan: Plan, handed: Handing, target: Target, preci
     """Predicted microseconds of one execution: the plain operators of `before` one by one on one stream, and the plan
     as it is `handed` over.
 
-    Where the precision mode makes one dtype of another, the plain operators are priced so too, all of them and without
-    a Cast between them: what the plan has in other dtypes, and its Casts, count against it.
+    Loops run as often in both, and what an operator's declaration or types force away from AI Core is priced where it
+    runs. Where the precision mode makes one dtype of another, the plain operators are priced so too, all of them and
+    without a Cast between them: what the plan has in other dtypes, and its Casts, count against it.
     """
     hint = default_hint(before) if plan.hint is None else plan.hint
     plain = serial_cycles(_plain_program(before, target, hint, priced_as(precision_mode)), target)

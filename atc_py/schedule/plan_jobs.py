@@ -13,7 +13,7 @@ from atc_py.ir.constants import Constant
 from atc_py.ir.graph import ABSENT
 from atc_py.ir.types import Tensor, Type
 from atc_py.ops.build import known_value, lookup
-from atc_py.plan.types import Alias, Host, If, Loop, Operand, Plan, Region, Scan, Space, Static, Task
+from atc_py.plan.types import Alias, Gears, Host, If, Loop, Operand, Plan, Region, Scan, Space, Static, Task
 from atc_py.schedule.frames import Frame, Step, all_frames
 from atc_py.schedule.jobs import Call, Form, Job, Maker, Program, Sizes, Touch, body_of, counted, slices
 from atc_py.schedule.places import Places, read_by_host
@@ -133,7 +133,7 @@ def plan_program(plan: Plan, sizes: Sizes) -> Program:
 
 
 def executions(plan: Plan, sizes: Sizes) -> Iterator[tuple[Task, int]]:
-    """The tasks that run, in order, and how often: of an If those of the longer branch, of gears those of the first."""
+    """The tasks that run, in order, and how often: of an If those of the longer branch, of gears those of the sizes."""
     yield from _executions(plan, plan.regions, sizes, 1)
 
 
@@ -148,12 +148,18 @@ def _executions(plan: Plan, regions: Sequence[Region], sizes: Sizes, times: int)
         elif isinstance(region, (Loop, Scan)):
             yield from _executions(plan, region.body, sizes, times * trips_of(plan, region, sizes))
         else:
-            yield from _executions(plan, region.bodies[0], sizes, times)
+            yield from _executions(plan, gear_of(region, sizes), sizes, times)
 
 
 def longer(region: If) -> tuple[Region, ...]:
     """The branch that is taken for the one that runs: the one with more tasks."""
     return max(region.then_branch, region.else_branch, key=_length)
+
+
+def gear_of(region: Gears, sizes: Sizes) -> tuple[Region, ...]:
+    """The gear that the sizes name; the first where they name none."""
+    values = tuple([sizes.env.get(s) for s in region.symbols])
+    return region.bodies[region.gears.index(values) if values in region.gears else 0]
 
 
 def trips_of(plan: Plan, region: Loop | Scan, sizes: Sizes) -> int:

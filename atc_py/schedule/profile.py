@@ -44,8 +44,9 @@ class View:
 class Row:
     """One task on the clock, in microseconds; the first of `times` executions.
 
-    `wait` is how long its stream waited before the task's work could begin, beyond the launch: for events, and for
-    units that other tasks held. `cube`, `vector` and `memory` are busy times of the units, `read` and `written` bytes.
+    `start` is when its stream turns to it, which the host has launched by then. `wait` is how long its stream waited
+    before the task's work could begin, beyond the launch: for events, and for units that other tasks held. `cube`,
+    `vector` and `memory` are busy times of the units, `read` and `written` bytes.
     """
 
     task: int
@@ -102,6 +103,11 @@ class Profile:
         """Predicted microseconds of one execution."""
         return microseconds_of(self.handing.cycles, self.target)
 
+    @property
+    def held(self) -> float:
+        """Microseconds for which the device stands still because the host launches or waits."""
+        return microseconds_of(self.handing.held, self.target)
+
     def busy(self) -> dict[str, float]:
         """The share of the latency in which each unit works: of the busiest core, one task after the other."""
         whole = self.latency or 1.0
@@ -109,8 +115,9 @@ class Profile:
         found = {
             unit: sum(getattr(r, unit) * r.times for r in on_core) / whole for unit in ("cube", "vector", "memory")
         }
-        for engine in ("aicpu", "host"):
-            found[engine] = sum(r.total for r in self.rows if r.engine == engine) / whole
+        links = ("hccl",) if any(r.engine == "hccl" for r in self.rows) else ()
+        for engine in ("aicpu", "host", *links):
+            found[engine] = sum((r.duration - r.wait) * r.times for r in self.rows if r.engine == engine) / whole
         return {**found, "cores": self.cores}
 
 
@@ -123,10 +130,35 @@ def profile(plan: Plan, target: Target, dtypes: Mapping[DType, DType] | None = N
     timeline = run_lanes(program, prices, target, lanes)
     tasks = {t.id: t for t in plan.tasks()}
     owners = job_owners(program.jobs)
-    rows = _rows(timeline.jobs, owners, tasks, lanes, prices, sizes, target)
     now = replace(plan, regions=_repriced(plan.regions, task_costs(program, prices, target)))
+    handed = plan_handing(now, target)
+    placed = _placed(timeline.jobs, owners, prices.demands, handed)
+    rows = _rows(placed, owners, tasks, lanes, prices, sizes, target)
     cores = utilisation(timeline, prices.demands)["cube"]
-    return Profile(target, tuple(rows), plan_handing(now, target), cores, tuple(prices.loads))
+    return Profile(target, tuple(rows), handed, cores, tuple(prices.loads))
+
+
+def _placed(jobs: Sequence[Timed], owners: Sequence[int], demands: Sequence[Demand], handed: Handing) -> list[Timed]:
+    """The jobs at the times at which the host hands them over; those of one list of tasks keep their distances."""
+    lists = {task.id: number for number, run in enumerate(handed.runs) for task in run.tasks}
+    firsts: dict[int, float] = {}
+    for timed, owner in zip(jobs, owners, strict=True):
+        number = lists[owner]
+        firsts[number] = min(timed.start, firsts.get(number, timed.start))
+    ends: dict[int, float] = {}
+    placed = []
+    for timed, owner, demand in zip(jobs, owners, demands, strict=True):
+        number = lists[owner]
+        run = handed.runs[number]
+        if len(run.tasks) > 1:
+            by = run.start - firsts[number]
+            start, begin, end = timed.start + by, timed.begin + by, timed.end + by
+        else:
+            start = ends.get(number, run.start)
+            begin, end = start + demand.launch, start + demand.total
+            ends[number] = end
+        placed.append(Timed(timed.job, start, end, timed.breakdown, timed.stream, begin))
+    return placed
 
 
 def _repriced(regions: tuple[Region, ...], costs: Mapping[int, int]) -> tuple[Region, ...]:
@@ -171,7 +203,7 @@ def _row(timed: Timed, task: Task, own: bool, lane: Lane | None, demand: Demand,
         return microseconds_of(cycles, target)
 
     job, found = timed.job, timed.breakdown
-    waited = max(0.0, timed.begin - timed.start - demand.launch)
+    waited = timed.begin - timed.start - demand.launch
     return Row(
         task=task.id if own else -1,
         name=job.name,
@@ -180,7 +212,7 @@ def _row(timed: Timed, task: Task, own: bool, lane: Lane | None, demand: Demand,
         stream=timed.stream,
         start=us(timed.start),
         duration=us(timed.end - timed.start),
-        wait=us(waited),
+        wait=us(waited) if waited >= 1 else 0.0,  # less than a cycle is what sums of floats leave
         launch=us(found.setup),
         cube=us(found.cube),
         vector=us(found.vector),

@@ -55,8 +55,27 @@ def test_by_default_a_model_has_the_plan_of_the_chips_toolkit(tmp_path: Path) ->
     unknown = tmp_path / "mine.toml"
     target = (Path(atc_py.__file__).parent / "target/data/Ascend310P3.toml").read_text()
     unknown.write_text(target.partition("[toolkit]")[0])
-    without = valid(atc("profile", path, "--soc-version", unknown, "--json").stdout, "profile")
+    without = valid(atc("profile", path, "--soc-version", unknown, "--stream-num", 4, "--json").stdout, "profile")
     assert without["predicted_latency_us"] == own["predicted_latency_us"], "of which nothing is known"
+    assert without["plan"] == "own"
+
+
+def test_the_text_says_whose_plan_it_is(om: Path) -> None:
+    path = MODELS / "small_cnn.onnx"
+    assert "chip's own toolkit" in atc("profile", path).stdout
+    assert "ours" in atc("profile", path, "--plan", "own").stdout
+    assert "ours" in atc("profile", om).stdout
+
+
+def test_streams_that_the_toolkits_plan_has_not_are_refused() -> None:
+    path = MODELS / "corpus/yolo_raw.onnx"
+    result = atc("profile", path, "--stream-num", 8, "--json")
+    assert result.exit_code == 2
+    (problem,) = problems(result)
+    assert (problem["code"], problem["place"]) == ("E10001", "--stream-num") and "--plan own" in problem["hint"]
+    assert valid(atc("profile", path, "--stream-num", 1, "--json").stdout, "profile")["streams"] == 1
+    own = valid(atc("profile", path, "--stream-num", 2, "--plan", "own", "--json").stdout, "profile")
+    assert own["streams"] == 2
 
 
 def test_tasks_of_a_stream_do_not_overlap_and_order_is_kept(om: Path) -> None:
@@ -85,12 +104,37 @@ def test_the_trace_is_a_chrome_trace(om: Path, tmp_path: Path) -> None:
 def test_the_table_has_the_columns_of_op_summary(om: Path, tmp_path: Path) -> None:
     path = tmp_path / "op_summary.csv"
     facts = valid(atc("profile", om, "--csv", path, "--json").stdout, "profile")
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = table(path)
     assert tuple(rows[0]) == COLUMNS and len(rows) == len(facts["tasks"])
+    assert {row["Model Name"] for row in rows} == {json.loads(atc("inspect", om, "--json").stdout)["name"]}
     for row, task in zip(rows, facts["tasks"], strict=True):
         assert row["Op Name"] == task["name"] and float(row["Task Duration(us)"]) == task["duration_us"]
         assert all(float(row[r]) >= 0 for r in ("mac_ratio", "vec_ratio", "mte_ratio"))
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_rows_of_other_engines_say_nothing_of_ai_core(tmp_path: Path) -> None:
+    """As msprof has it: N/A in the columns of AI Core, of an OM and of its model alike."""
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("NonZero", ["r"], ["z"])]
+    proto = model(nodes, {"x": (TensorProto.FLOAT, [64, 512])}, ["z"])
+    proto.graph.name = "where it counts"
+    onnx.save(proto, tmp_path / "m.onnx")
+    assert atc("convert", tmp_path / "m.onnx", "-o", tmp_path / "m.om").exit_code == 0
+    for source in ("m.om", "m.onnx"):
+        assert atc("profile", tmp_path / source, "--csv", tmp_path / "t.csv").exit_code == 0
+        rows = table(tmp_path / "t.csv")
+        assert {row["Model Name"] for row in rows} == {"where it counts"}
+        assert {row["Task Type"] for row in rows} == {"AI_CORE", "AI_CPU"}
+        for row in rows:
+            of_core = [row[c] for c in COLUMNS if c.endswith(("_ratio", "total_cycles")) or c[:4] in ("aico", "mac_",
+                       "vec_", "mte_")]  # fmt: skip
+            assert len(of_core) == 8
+            assert ({*of_core} == {"N/A"}) == (row["Task Type"] == "AI_CPU")
+            assert float(row["Task Duration(us)"]) > 0 and row["Bound By"]
 
 
 def test_run_writes_the_trace_of_the_shapes_that_ran(tmp_path: Path) -> None:
@@ -144,3 +188,16 @@ def test_what_cannot_be_profiled(tmp_path: Path) -> None:
     assert atc("profile", tmp_path / "none.om", "--json").exit_code == 1
     result = atc("profile", MODELS / "small_cnn.onnx", "--trace", tmp_path / "no" / "t.json", "--json")
     assert codes(result) == ["E13001"]
+
+
+@pytest.mark.parametrize("option", ["--trace", "--csv"])
+def test_a_folder_that_is_missing_is_named_before_any_work(tmp_path: Path, option: str) -> None:
+    (problem,) = problems(atc("profile", tmp_path / "none.onnx", option, tmp_path / "no" / "file", "--json"))
+    assert (
+        problem["code"] == "E13001" and "there is no folder" in problem["cause"] and problem["hint"] == "make it first"
+    )
+
+
+def test_run_names_the_missing_folder_of_its_trace(om: Path, tmp_path: Path) -> None:
+    (problem,) = problems(atc("run", om, "--profile", tmp_path / "no" / "t.json", "--json"))
+    assert problem["code"] == "E13001" and "there is no folder" in problem["cause"]
