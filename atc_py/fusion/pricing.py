@@ -26,7 +26,18 @@ from atc_py.ops.build import lookup
 from atc_py.ops.chains import Chains
 from atc_py.target import Target
 from atc_py.target.cache import Cache
-from atc_py.target.cost import Load, Sized, Traffic, Work, counted_sizes, evaluated, gemm_of, load_of, microseconds_of
+from atc_py.target.cost import (
+    STEP,
+    Load,
+    Sized,
+    Traffic,
+    Work,
+    counted_sizes,
+    evaluated,
+    gemm_of,
+    load_of,
+    microseconds_of,
+)
 
 SLACK = 0.05
 """The share of a node's work that tiles may do again before it counts: what blocks and ends of dims round up."""
@@ -269,7 +280,8 @@ def cycles(load: Load, target: Target) -> float:
     one = max(load.cube / rates.cube, load.feed, load.fetched / (into * rates.l1), ddr)
     moved = (load.read + load.pieces * rates.piece_bytes) / (into * rates.ub) + load.written / (out * rates.ub)
     other = load.vector / rates.vector + moved
-    return rates.task_us * target.frequency_mhz + max(one, other) + rates.exposed * min(one, other)
+    waits = rates.task_us * target.frequency_mhz + load.steps * STEP
+    return waits + max(one, other) + (1.0 if load.steps > 0 else rates.exposed) * min(one, other)
 
 
 def _dtype(graph: Graph, node: Node) -> DType:

@@ -111,7 +111,8 @@ def _(n: Infer) -> Cost:
     width = w[1] if w is not None else x[1] // n.attrs["group"]
     group = n.attrs["group"]
     places = out[0] * prod(out[2:])
-    product = Product(places, width, floordiv(out[1], group), group, prod(win.kernel), grouped=group > 1)
+    packs = len(win.kernel) <= 2  # GE's small channels are a matter of planes; a row is a plane to it
+    product = Product(places, width, floordiv(out[1], group), group, prod(win.kernel), grouped=group > 1, packs=packs)
     return Cost(products=(product,), vector=prod(out) if n.has(2) else 0)
 
 
@@ -136,10 +137,13 @@ def _(n: Infer) -> Cost:
     if found is None or x is None:
         return Cost()
     out, win = found
-    group, taps = n.attrs["group"], prod(win.kernel)
-    filters = floordiv(out[1], group) * taps  # each input position makes a patch of the output; the patches are added
-    product = Product(x[0] * prod(x[2:]), floordiv(x[1], group), filters, group, grouped=group > 1)
-    return Cost(products=(product,), vector=product.m * group * filters + (prod(out) if n.has(2) else 0))
+    group = n.attrs["group"]
+    # A convolution over its input with zeros between (GE: Conv2DBackpropInput); what is strided is spread out before.
+    places = out[0] * prod(out[2:])
+    spread = x[0] * x[1] * prod(out[2:]) if any(s != 1 for s in win.strides) else 0
+    width, filters = floordiv(x[1], group), floordiv(out[1], group)
+    product = Product(places, width, filters, group, prod(win.kernel), grouped=group > 1, packs=False)
+    return Cost(products=(product,), vector=spread + (prod(out) if n.has(2) else 0))
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from atc_py.ir.dims import prod
+from atc_py.ir.dims import dmin, prod
 from atc_py.ir.types import DType, Tensor
 from atc_py.ops import tiles_cube
 from atc_py.ops.base import REQUIRED, Array, Attr, Call, Cost, Flags, Infer, Op, Result, Shape, declare
@@ -79,8 +79,21 @@ def _pool_cost(n: Infer) -> Cost:
 
 for _op in (average_pool, lp_pool):
     _op.infer(_pooled)
-for _op in (max_pool, average_pool, lp_pool):
     _op.cost(_pool_cost)
+
+
+@max_pool.cost
+def _(n: Infer) -> Cost:
+    """Of large windows the maximum is taken along one axis after the other, as GE's MaxPool3D does it.
+
+    Along an axis each element is gathered, reduced and put back: that is as much as all at once for 3 by 3.
+    """
+    at_once, found = _pool_cost(n), _window(n)
+    if found is None:
+        return at_once
+    places = prod(found[0][:2]) * prod(found[1].out)
+    taps = sum(k for k in ints(found[1].kernel) if k > 1)
+    return Cost(vector=dmin(at_once.vector, 3 * places * taps)) if taps else at_once
 
 
 @max_pool.infer

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from atc_py.ir.dims import Size
-from atc_py.ir.types import Tensor
+from atc_py.ir.types import DType, Tensor
 from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Op, Product, Result, Shape, declare
 from atc_py.ops.recurrent_impl import (
     ACTIVATIONS,
@@ -53,6 +53,11 @@ lstm_op = declare(
     flags=_FLAGS,
 )
 
+BLOCK = 16
+"""Rows of a block of the cube: gates are worked on as they come from it."""
+OPERATIONS = 9
+"""Vector operations in float32 on an element of a gate: its bias, 4 of a Sigmoid or 9 of a Tanh, its share of the state
+(GE's kernel of LSTM has 38 for four gates)."""
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 
@@ -135,9 +140,21 @@ def recurrent_cost(n: Infer, kind: str) -> Cost:
         return Cost()
     steps, batch, width, hidden = found
     directions, gates = len(_DIRECTIONS[n.attrs["direction"]]), _GATES[kind] * hidden
-    # All inputs are multiplied at once; the states come one step after the other.
-    products = (Product(steps * batch, width, gates, directions), Product(batch, hidden, gates, steps * directions))
-    return Cost(products=products, vector=steps * batch * directions * gates * 8)
+    # All inputs are multiplied at once; the states come one step after the other, one direction after the other.
+    inputs = Product(steps * batch, width, gates, directions)
+    states = Product(batch, hidden, gates, steps * directions, serial=True)
+    rows = (batch + BLOCK - 1) // BLOCK * BLOCK
+    return Cost(products=(inputs, states), wide=steps * directions * rows * gates * OPERATIONS)
+
+
+def recurrent_workspace(n: Infer, kind: str) -> Size | None:
+    """Bytes of the input's share of the gates, for all steps of one direction: one runs after the other."""
+    found = _sizes(n, kind)
+    if found is None:
+        return None
+    steps, batch, _, hidden = found
+    itemsize = DType.of(_wide(n.dtype(1).numpy)).itemsize
+    return steps * batch * _GATES[kind] * hidden * itemsize
 
 
 def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -191,8 +208,9 @@ def run_recurrent(
     y = call.into(0, full, x.dtype)
     by_direction = y.transpose(2, 1, 0, 3) if layout else y.transpose(1, 0, 2, 3)
     states: list[tuple[Array, Array]] = []
+    shares = call.from_workspace((steps, batch, weights[0].w.shape[1]), wide)
     for d, backwards in enumerate(reverse):
-        s = sequences(time_first, lengths, backwards)
+        s = sequences(time_first, shares, lengths, backwards)
         h = _initial(initial_h, d, (batch, hidden), layout, wide)
         c = _initial(initial_c, d, (batch, hidden), layout, wide)
         if kind == "LSTM":
@@ -207,10 +225,11 @@ def run_recurrent(
 
 
 def _define(op: Op) -> None:
-    """Attach inference, cost, packing and kernel to one of the three operators."""
+    """Attach inference, cost, workspace, packing and kernel to one of the three operators."""
     kind = op.name
     op.infer(lambda n: recurrent_infer(n, kind))
     op.cost(lambda n: recurrent_cost(n, kind))
+    op.workspace(lambda n: recurrent_workspace(n, kind))
     op.prepare(lambda call: _prepare(call, kind))
 
     def kernel(

@@ -8,8 +8,9 @@
 Operators say what they take (`ops.layouts`). Convolutions and poolings need blocks; what can do without takes the form
 in which conversions and padding cost least, over the whole graph (`layout_cut`), in cycles of the target. A value that
 is needed in its other form is converted once, whoever reads it; a Cast at such a border converts as it casts, and so
-does a Transpose between NHWC and NCHW. Constants are converted by a recipe that is carried out when the plan is bound.
-The graph's inputs and outputs, and what bodies take and return, stay as the model means them.
+does a Transpose between NHWC and NCHW, wherever its axes of one element stand. Constants are converted by a recipe that
+is carried out when the plan is bound. The graph's inputs and outputs, and what bodies take and return, stay as the
+model means them.
 
 Where the target prefers another format than NC1HWC0, its units take rows of pixels as they lie: a conversion could only
 cost, and there is none.
@@ -25,10 +26,12 @@ from atc_py.ir.dims import Size
 from atc_py.ir.graph import ABSENT, Graph, Node
 from atc_py.ir.types import Format, Tensor, lanes, storage_shape
 from atc_py.ops.base import Layout
+from atc_py.ops.build import dims_constant
 from atc_py.ops.formats import TRANS_DATA, packed
 from atc_py.passes.base import PassContext
 from atc_py.passes.layout_cut import BLOCKS, FREE, PLAIN, Labelling
 from atc_py.passes.layout_roles import Roles
+from atc_py.passes.rewriting import become
 from atc_py.passes.transposes import perm_of
 from atc_py.target import Target
 from atc_py.target.cost import Traffic, Work, counted_sizes, evaluated, task_cycles
@@ -118,12 +121,26 @@ class _Layouts:
         """A Transpose between NHWC and NCHW may also be the conversion of the NCHW side."""
         if node.inputs[0] not in self.roles.maps or node.outputs[0] not in self.roles.maps:
             return
-        perm = perm_of(self.graph, node)
+        perm = self._between(node)
         if perm == INWARD:
             self.made[node.id] = self.problem.node()
         elif perm == OUTWARD:
             self.read[node.id] = self.problem.node()
             self.taken[node.id] = Layout((0,))
+
+    def _between(self, node: Node) -> tuple[int, ...] | None:
+        """INWARD or OUTWARD if the Transpose is that but for axes of one element, which may stand anywhere."""
+        perm = perm_of(self.graph, node)
+        if perm is None or perm in (INWARD, OUTWARD):
+            return perm
+        before, after = (self.graph.tensor(v).dims for v in (node.inputs[0], node.outputs[0]))
+        moved = [a for a in perm if before[a] != 1]
+        if moved == sorted(moved):
+            return None
+        pixels = [perm[i] for i in OUTWARD if after[i] != 1]
+        if pixels == sorted(pixels):
+            return INWARD
+        return OUTWARD if moved == [a for a in OUTWARD if before[a] != 1] else None
 
     def _reader(self, node: int, position: int, plain: int) -> int:
         """The label of what a use reads."""
@@ -174,8 +191,29 @@ class _Layouts:
         """A Cast or a Transpose at a border converts as it casts or transposes."""
         given = {k: v for k, v in node.attrs.items() if k in ("to", "saturate", "round_mode")}
         if node.op == "Transpose":
-            given = {"perm": perm_of(self.graph, node)}
+            perm = self._between(node)
+            given = {"perm": perm}
+            if perm != perm_of(self.graph, node):
+                node = self._settled(node, makes)
         node.op, node.attrs = TRANS_DATA, _attrs(makes == BLOCKS, **given)
+
+    def _settled(self, node: Node, makes: int) -> Node:
+        """The Transpose with its axes of one element in place: a Reshape makes what it reads, or what it made."""
+        graph, inward = self.graph, makes == BLOCKS
+        source, result = graph.tensor(node.inputs[0]), graph.tensor(node.outputs[0])
+        pixels = result.with_shape(tuple([(result if inward else source).dims[i] for i in OUTWARD]))
+        wanted = pixels if inward else result
+        dims = graph.add_const(dims_constant(wanted.dims), "", node.origin)
+        given = {"allowzero": int(any(d == 0 or type(d) is not int for d in wanted.dims))}
+        op, read, attrs = ("Reshape", [node.inputs[0], dims], given) if inward else ("Transpose", [node.inputs[0]], {})
+        made = graph.add(op, read, [pixels], attrs, name=f"{node.name}.NHWC", origin=node.origin)
+        made.engine, made.precision = node.engine, node.precision
+        if inward:
+            graph.set_input(node, 0, made.outputs[0])
+            return node
+        become(graph, node, "Reshape", [made.outputs[0], dims], given)
+        self.taken[made.id], self.read[made.id] = self.taken.pop(node.id), self.read.pop(node.id)
+        return made
 
     def _convert(self, node: Node, value: int, labels: Sequence[int]) -> int:
         """Let those read another value who want this one in the form that it does not have."""

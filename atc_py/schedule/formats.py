@@ -8,8 +8,9 @@
     y   float16                               a conversion to float32 comes last
 
 Feature maps that an operator needs in blocks are blocked (`Layout.needs` of its declaration), and so are those that
-operators which take either form connect with them. A tensor that somebody needs in the other form is converted once.
-A program whose tensors have storage formats has its own conversions, and none is assumed; they also make the caller's
+operators which take either form connect with them. A tensor that somebody needs in the other form is converted once;
+a Cast between two forms converts as it casts. A program whose tensors have storage formats has its own conversions, and
+none is assumed but for volumes, to which a plan gives no formats (on the chip: NDC1HWC0); they also make the caller's
 float32 what the units take, and back. Where values have the dtypes that they are computed in, nothing changes.
 """
 
@@ -21,23 +22,27 @@ from math import ceil, prod
 
 from atc_py.ir.types import DType, Format, lanes
 from atc_py.ops.formats import TRANS_DATA
-from atc_py.schedule.jobs import Job, Program, Touch
+from atc_py.schedule.jobs import VOLUME, Form, Job, Program, Touch
 from atc_py.target import Target
 from atc_py.target.cost import Work
+
+CAST = "Cast"
 
 
 def with_formats(program: Program, target: Target) -> Program:
     """The program with the formats that the target prefers, and the conversions that they need."""
     forms = {t.form for job in program.jobs for t in (*job.reads, *job.writes)}
     given = any(form.stored and not form.constant for form in forms)
-    blocks = target.prefers is Format.NC1HWC0 and not given
-    return _Formats(program.jobs, blocks).run(program.outputs)
+    ranks = () if target.prefers is not Format.NC1HWC0 else (VOLUME,) if given else (4, VOLUME)
+    return _Formats(program.jobs, ranks).run(program.outputs)
 
 
 @dataclass
 class _Formats:
+    """`ranks` are those of the maps that may lie in blocks, without having been given a format."""
+
     jobs: Sequence[Job]
-    blocks: bool
+    ranks: tuple[int, ...]
     parent: dict[Hashable, Hashable] = field(default_factory=dict)
     written: set[Hashable] = field(default_factory=set)
     out: list[Job] = field(default_factory=list)
@@ -47,7 +52,7 @@ class _Formats:
 
     def run(self, outputs: Sequence[Touch]) -> Program:
         """The program with formats; what the caller gets is converted at the end."""
-        blocked = self._blocked() if self.blocks else frozenset()
+        blocked = self._blocked() if self.ranks else frozenset()
         leaves = {t.key for t in outputs}
         for job in self.jobs:
             some = blocked if blocked and _takes(job) else frozenset()
@@ -55,6 +60,8 @@ class _Formats:
             writes = tuple([self._written(t, t.key in some) for t in job.writes])
             if job.kernel == TRANS_DATA:
                 writes = tuple([self._leaving(t) if t.key in leaves else t for t in writes])
+            if job.kernel == CAST and len({t.key in some for t in (*job.reads, *job.writes)}) > 1:
+                job = replace(job, work=replace(job.work, run=lanes(job.dtype)))  # it moves blocks of channels
             same = reads == job.reads and writes == job.writes
             self.out.append(job if same else _with(job, reads, writes))
         given = tuple(map(self._output, outputs))
@@ -68,8 +75,8 @@ class _Formats:
         for job in self.jobs:
             if not _takes(job):
                 continue
-            images = [t.key for t in (*job.reads, *job.writes) if t.form.image]
-            if images:
+            images = [t.key for t in (*job.reads, *job.writes) if self._image(t.form)]
+            if images and job.kernel != CAST:
                 first = self._find(images[0])
                 self.parent[first] = first
                 for key in images[1:]:
@@ -78,6 +85,9 @@ class _Formats:
                     seeds.append(first)
         roots = {self._find(key) for key in seeds}
         return frozenset([key for key in [*self.parent] if self._find(key) in roots])
+
+    def _image(self, form: Form) -> bool:
+        return form.image and len(form.shape) in self.ranks
 
     def _output(self, touch: Touch) -> Touch:
         """What the caller gets, plain and in the dtype that the model declares."""
@@ -98,7 +108,7 @@ class _Formats:
     def _written(self, touch: Touch, blocked: bool) -> Touch:
         """A result in the form in which its job makes it."""
         self.written.add(touch.key)
-        blocked = blocked and touch.form.image
+        blocked = blocked and self._image(touch.form)
         if blocked:
             touch = _blocked(touch, touch.key)
         self.made[blocked][touch.key] = touch
@@ -114,7 +124,7 @@ class _Formats:
         key, form = touch.key, touch.form
         if job.kernel == TRANS_DATA and key not in self.written:
             return Touch(key, _given(touch), form, touch.partial)
-        blocked = blocked and form.image
+        blocked = blocked and self._image(form)
         found = self.made[blocked].get(key)
         if found is None:
             other = self.made[not blocked].get(key)
@@ -146,7 +156,12 @@ def _takes(job: Job) -> bool:
 
 def _with(job: Job, reads: tuple[Touch, ...], writes: tuple[Touch, ...]) -> Job:
     """The same job on other buffers."""
-    return Job(job.place, job.name, job.kernel, job.engine, job.work, job.dtype, reads, writes, job.times, job.layout)
+    work = job.work
+    if work.gemms and work.gemms[0].left and reads[0].nbytes != job.reads[0].nbytes:
+        first = work.gemms[0]  # its left operand has grown by the channels that fill its blocks
+        first = replace(first, left=first.left * reads[0].nbytes // job.reads[0].nbytes)
+        work = replace(work, gemms=(first, *work.gemms[1:]))
+    return Job(job.place, job.name, job.kernel, job.engine, work, job.dtype, reads, writes, job.times, job.layout)
 
 
 def _blocked(touch: Touch, key: Hashable) -> Touch:

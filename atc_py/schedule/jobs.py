@@ -2,6 +2,7 @@
 
     Conv(x, W, b) ─ Relu, one task of a plan      Job(work: one product, 2 vector operations an element; reads x, W, b;
                                                   writes y)
+    Add of float64, of a graph before `lower`     a job of AI CPU: its type forces it there
     Reshape                                       no job: it moves nothing
     Loop of 12 trips around three tasks           three jobs, 12 times each
 
@@ -21,7 +22,7 @@ from atc_py.ir.constants import Constant
 from atc_py.ir.dims import DimOverflow, Size
 from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node, Range
 from atc_py.ir.types import DType, Tensor, Type, on_host
-from atc_py.ops.base import Array, Cost, Infer, InferError, Layout, Op
+from atc_py.ops.base import Array, Cost, Engine, Infer, InferError, Layout, Op
 from atc_py.ops.build import Values, known_value, lookup
 from atc_py.ops.layouts import layout_of
 from atc_py.schedule.frames import REGIONS, is_alias
@@ -29,6 +30,8 @@ from atc_py.target.cost import UNKNOWN, Work, counted_sizes, evaluated, work_of
 
 TRIPS = 1 << 20
 """A loop with a higher limit than this ends by its condition."""
+VOLUME = 5
+"""The rank of a map of volumes."""
 HALF = {DType.FLOAT32: DType.FLOAT16}
 """Element types that count as others under `--precision-mode fp16`."""
 
@@ -40,7 +43,8 @@ class Form:
     Equal ones are one object (`Maker.form`).
 
     `constant`: weights. `stored`: it has a storage format; `fixed`: either, it is read as it lies. `narrowed`: its
-    dtype counts as one of half the width. `image`: a feature map that may lie in blocks of channels.
+    dtype counts as one of half the width. `image`: a feature map, of planes or volumes, that may lie in blocks of
+    channels.
     """
 
     type: Type
@@ -222,7 +226,7 @@ class _Typed:
     def anchor(self) -> tuple[Op, Layout | None]:
         """The operator, of a fused task the first one of its body, and in which formats it takes its operands."""
         if self.op.name != "Fused" or "body" not in self.bodies:
-            return self.op, layout_of(self.op, self.attrs, self.types, self.outs, self.values)
+            return self.op, layout_of(self.op, self.attrs, _planes(self.types), _planes(self.outs), self.values)
         body = self.bodies["body"]
         first = next((n for n in body.order() if n.op not in STRUCTURAL), None)
         if first is None:
@@ -231,7 +235,7 @@ class _Typed:
         values = tuple(None if v == ABSENT else known_value(body.const(v)) for v in first.inputs)
         outs = [body.type(v) for v in first.outputs]
         op = lookup(first.op, first.attrs)
-        return op, layout_of(op, first.attrs, types, outs, values)
+        return op, layout_of(op, first.attrs, _planes(types), _planes(outs), values)
 
     def dtype(self, sizes: Sizes) -> DType:
         """The element type that the units work in: bytes where the left operand is bytes, else the first float."""
@@ -241,6 +245,16 @@ class _Typed:
             return sizes.dtype(first)
         found = next((t for t in tensors if t.dtype.is_float), tensors[0] if tensors else None)
         return DType.FLOAT32 if found is None else sizes.dtype(found)
+
+
+def _planes(types: Sequence[Any]) -> tuple[Any, ...]:
+    """Types with volumes [N, C, D, H, W] as maps of planes [N·D, C, H, W]: units take both in blocks of channels."""
+    return tuple([_plane(t) if isinstance(t, Tensor) and t.rank == VOLUME else t for t in types])
+
+
+def _plane(volume: Tensor) -> Tensor:
+    batch, channels, depth, height, width = volume.dims
+    return volume.with_shape((batch * depth, channels, height, width))
 
 
 @dataclass(frozen=True)
@@ -286,7 +300,7 @@ class Maker:
         shape = tuple(map(self.sizes.number, type_.shape))
         stored = type_.storage is not None
         lain = map(self.sizes.number, replace(type_, dtype=dtype).storage_shape) if stored else shape
-        image = len(shape) == 4 and dtype.is_float and not constant and not stored
+        image = len(shape) in (4, VOLUME) and dtype.is_float and not constant and not stored
         return Form(type_, prod(lain) * dtype.itemsize, shape, constant, stored, dtype is not type_.dtype, image)
 
     def needs(self, call: Call, left: int) -> Needs:
@@ -383,6 +397,21 @@ class _GraphJobs:
                 yield from _GraphJobs(node.subgraphs[name], maker, (*self.path, node.id)).run(times * count)
             else:
                 yield self.job(node, op, times)
+        yield from self.copies(times)
+
+    def copies(self, times: int) -> Iterator[Job]:
+        """Copies that `insert_copies` will make: outputs of which the graph makes no bytes, or has given them out."""
+        move, taken = lookup("TensorMove", {}), set[int]()
+        for name, value in zip(self.graph.output_names, self.graph.outputs, strict=True):
+            root = self.views.get(value, value)
+            if self.graph.producer(root).op not in ("Data", "Const") and root not in taken:
+                taken.add(root)
+                continue
+            source = self.read(value)
+            made = Touch((self.path, "copy", name), source.nbytes, source.form)
+            engine = Engine.HOST if on_host(self.graph.type(value)) else Engine.AICORE
+            call = Call(move, {}, (source.form,), (source.form,), [None], {})
+            yield self.maker.job(-1, f"{name}.copy", engine.value, call, [(0, source)], (made,), times)
 
     def read(self, value: int) -> Touch:
         """The bytes of a value, in the form in which it is seen; what makes it has been met before."""
@@ -409,7 +438,15 @@ class _GraphJobs:
         )
         hosted = op.host_inputs
         inputs = [(i, t) for i, t in enumerate(seen) if t is not None and i not in hosted]
-        return self.maker.job(node.id, node.name, node.engine or op.engine._value_, call, inputs, writes, times)
+        return self.maker.job(node.id, node.name, node.engine or self.engine(op, call), call, inputs, writes, times)
+
+    def engine(self, op: Op, call: Call) -> str:
+        """Where a node runs that has not been given an engine; what only renames bytes goes where they are."""
+        from atc_py.passes.engines import engine_by_type  # here: a plan's jobs need no passes
+
+        types = [f.type for f in (*call.inputs, *call.outputs) if f is not None]
+        forced, _ = engine_by_type(op, types)
+        return (Engine.AICORE if op.flags.alias and forced is Engine.AICPU else forced)._value_
 
 
 def body_of(graph: Graph, node: Node, sizes: Sizes) -> tuple[str, int]:

@@ -26,7 +26,7 @@ from atc_py.ir.dims import Size, evaluate
 from atc_py.ir.types import DType
 from atc_py.ops.base import Array, Cost, Product
 from atc_py.target.target import CubeShape, Rates, Target
-from atc_py.target.tiling import Gemm, tile
+from atc_py.target.tiling import DMA_SETUP, Gemm, tile
 
 if TYPE_CHECKING:
     from atc_py.ir.graph import Range
@@ -42,6 +42,8 @@ CORE_BYTES = 4096
 """Bytes that are worth a core of their own."""
 PASSES = 3
 """Products of float16 parts that make a float32 one: high·high, high·low, low·high."""
+STEP = 2 * DMA_SETUP
+"""Cycles between the steps of a recurrence: the state goes to memory, and comes back to the cube's side of the core."""
 SPLITTING = 3
 """Vector operations in float32 that cut an element into a high and a low part."""
 
@@ -56,6 +58,8 @@ class Work:
     run: int = 0
     row: int = 0
     reads: Mapping[int, int] = field(default_factory=dict)
+    sent: int = 0
+    messages: int = 0
 
     @property
     def macs(self) -> int:
@@ -96,7 +100,7 @@ class Load:
 
     `cube`, `vector`: cycles; `feed`: cycles in which the cube's operands and sums move. `fetched`: bytes from L2 to
     L1; `read`, `written`: bytes between L2 and the unified buffer. `pieces`: separate pieces of data. `ddr`: bytes
-    of all cores together.
+    of all cores together. `steps`: how often the vector unit's result is the cube's next operand.
     """
 
     cube: float = 0.0
@@ -107,6 +111,7 @@ class Load:
     written: float = 0.0
     pieces: float = 0.0
     ddr: float = 0.0
+    steps: float = 0.0
 
 
 def work_of(cost: Cost, env: Mapping[str, int] | None = None, left_bytes: int = 0) -> Work:
@@ -128,7 +133,10 @@ def work_of(cost: Cost, env: Mapping[str, int] | None = None, left_bytes: int = 
         side = ceil(macs ** (1 / 3))  # only the amount is known: a product without padding
         gemms.append(Gemm(side, side, side))
     reads = {i: number(size) for i, size in cost.reads.items()}
-    return Work(tuple(gemms), number(cost.vector), number(cost.wide), number(cost.run), number(cost.row), reads)
+    work = Work(tuple(gemms), number(cost.vector), number(cost.wide), number(cost.run), number(cost.row), reads)
+    if cost.messages:
+        work.sent, work.messages = number(cost.sent), number(cost.messages)
+    return work
 
 
 def gemm_of(product: Product, env: Mapping[str, int], left_bytes: int = 0) -> Gemm | None:
@@ -137,7 +145,8 @@ def gemm_of(product: Product, env: Mapping[str, int], left_bytes: int = 0) -> Ge
     count, taps = evaluated(product.count, env), evaluated(product.taps, env)
     if not (m and k and n and count and taps):
         return None
-    return Gemm(m, k, n, count, taps, product.grouped, left_bytes // count, product.inner, product.rows)
+    shape = (m, k, n, count, taps, product.grouped, left_bytes // count)
+    return Gemm(*shape, product.inner, product.rows, product.packs, product.serial)
 
 
 def evaluated(size: Size, env: Mapping[str, int]) -> int:
@@ -169,7 +178,8 @@ def counted_sizes(symbols: Mapping[str, Range], hint: Mapping[str, int] | None =
 
 def load_of(work: Work, traffic: Traffic, dtype: DType, target: Target) -> Load:
     """What the task asks of the units of the busiest core."""
-    units = target.vector_units
+    steps = sum(gemm.count for gemm in work.gemms if gemm.serial)
+    units = 1 if steps else target.vector_units
     read, cube, feed, fetched = float(traffic.read), 0.0, 0.0, 0.0
     lanes = VECTOR_BYTES / dtype.itemsize
     vector = work.vector / lanes + work.wide * WIDE / VECTOR_BYTES
@@ -190,7 +200,7 @@ def load_of(work: Work, traffic: Traffic, dtype: DType, target: Target) -> Load:
     read, written = _spread(read, CORE_BYTES, units), _spread(traffic.written, CORE_BYTES, units)
     pieces = (read + written) / (work.run * dtype.itemsize) if work.run else 0.0
     vector = _spread(vector, CORE_BYTES / VECTOR_BYTES, units)
-    return Load(cube, feed, vector, fetched, read, written, pieces, traffic.ddr)
+    return Load(cube, feed, vector, fetched, read, written, pieces, traffic.ddr, steps)
 
 
 def _spread(amount: float, grain: float, units: int) -> float:
@@ -215,7 +225,7 @@ def task_cycles(work: Work, traffic: Traffic, dtype: DType, target: Target) -> B
 def breakdowns(loads: Sequence[Load], target: Target) -> list[Breakdown]:
     """Cycles of each task."""
     names = tuple(f.name for f in fields(Load))
-    rows = [(x.cube, x.feed, x.vector, x.fetched, x.read, x.written, x.pieces, x.ddr) for x in loads]
+    rows = [(x.cube, x.feed, x.vector, x.fetched, x.read, x.written, x.pieces, x.ddr, x.steps) for x in loads]
     table = np.array(rows, float).reshape(-1, len(names))
     columns = price(dict(zip(names, table.T, strict=True)), target, target.rates)
     return [Breakdown(*row) for row in np.stack(columns, axis=1).tolist()]
@@ -225,7 +235,8 @@ def price(load: Mapping[str, Array], target: Target, rates: Rates) -> tuple[Any,
     """(cube, vector, memory, setup, total) in cycles for arrays of loads: the formula, and all of it.
 
     A core has two sides. The cube's: the cube itself, the moves that feed it, and L2 → L1, all at once; what DDR
-    delivers comes at the same time. The vector unit's: data comes into the unified buffer, is worked on, and goes.
+    delivers comes at the same time. The vector unit's: data comes into the unified buffer, is worked on, and goes. In
+    the steps of a recurrence one side waits for the other.
     """
     into, out = target.l2_read_bytes_per_cycle, target.l2_write_bytes_per_cycle
     cube = np.maximum(load["cube"] / rates.cube, load["feed"])
@@ -235,9 +246,10 @@ def price(load: Mapping[str, Array], target: Target, rates: Rates) -> tuple[Any,
     moved = load["read"] + load["pieces"] * rates.piece_bytes
     pass_ub = moved / (into * rates.ub) + load["written"] / (out * rates.ub)
     one, other = np.maximum(cube, fetch), vector + pass_ub
-    setup = np.full_like(cube, cycles_of(rates.task_us, target))
-    total = setup + np.maximum(one, other) + rates.exposed * np.minimum(one, other)
-    return cube, vector, np.maximum(fetch, pass_ub), setup, total
+    setup, between = np.full_like(cube, cycles_of(rates.task_us, target)), load["steps"] * STEP
+    exposed = np.where(load["steps"] > 0, 1.0, rates.exposed)
+    total = setup + between + np.maximum(one, other) + exposed * np.minimum(one, other)
+    return cube, vector, np.maximum(fetch, pass_ub) + between, setup, total
 
 
 def cycles_of(microseconds: float, target: Target) -> float:

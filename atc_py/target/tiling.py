@@ -26,10 +26,13 @@ L1_TO_B = 256
 """Bytes a cycle from L1 to L0B."""
 L0C_TO_UB = 512
 """Bytes a cycle from L0C to the unified buffer."""
+DMA_SETUP = 422
+"""Cycles from the start of a transfer between memory and a core's buffers to its first bytes (a public CANN header)."""
 ACCUMULATOR = 4
 """Bytes of an element in L0C: float32 or int32."""
 FEW_CHANNELS = 4
-"""A convolution over at most so many channels packs several filter positions into one block (GE: small channel)."""
+"""A convolution over planes of at most so many channels packs several filter positions into one block (GE: small
+channel)."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class Gemm:
 
     With `taps` > 1 a left element serves several filter positions, so that fewer bytes than m·k·taps elements are
     fetched; `left` 0 stands for m·k elements each. `inner`: none are, for the task makes the operand itself. `rows`: a
-    core makes whole rows, so that only they are split.
+    core makes whole rows, so that only they are split. `packs`: few channels share a block. `serial`: the products come
+    one after the other, on one core, with one right operand, which stays in L1 if half of that holds it.
     """
 
     m: int
@@ -50,6 +54,8 @@ class Gemm:
     left: int = 0
     inner: bool = False
     rows: bool = False
+    packs: bool = True
+    serial: bool = False
 
 
 class Tiling(NamedTuple):
@@ -72,7 +78,10 @@ class Tiling(NamedTuple):
 
 @dataclass(slots=True)
 class _Blocks:
-    """A product in blocks of the cube: its size, and the bytes of the two operands of one product."""
+    """A product in blocks of the cube: its size, and the bytes of the two operands of one product.
+
+    `shared`: all products have one right operand.
+    """
 
     m: int
     k: int
@@ -80,6 +89,7 @@ class _Blocks:
     count: int
     left: int
     right: int
+    shared: bool
 
 
 @lru_cache(maxsize=65536)
@@ -91,6 +101,8 @@ def tile(gemm: Gemm, cube: CubeShape, itemsize: int, target: Target) -> Tiling:
     for split in _splits(target.aicores):
         rows, columns, groups = split
         if rows > b.m or columns > b.n or groups > b.count or (gemm.rows and columns * groups > 1):
+            continue
+        if gemm.serial and rows * columns * groups > 1:
             continue
         found = _core(b, split, cube, itemsize, target)
         memory = (found.fetched + found.written) / target.l2_read_bytes_per_cycle
@@ -119,12 +131,12 @@ def _blocks(gemm: Gemm, cube: CubeShape, itemsize: int) -> _Blocks:
         merged = min(count, lcm(lcm(k, cube.k) // k, lcm(n, cube.n) // n))
         k, n, count = k * merged, n * merged, ceil(count / merged)
     depth = ceil(k / cube.k) * gemm.taps
-    if gemm.taps > 1 and gemm.k <= FEW_CHANNELS and gemm.count == 1:
+    if gemm.packs and gemm.taps > 1 and gemm.k <= FEW_CHANNELS and gemm.count == 1:
         depth = ceil(FEW_CHANNELS * gemm.taps / cube.k)
     rows, columns = ceil(gemm.m / cube.m), ceil(n / cube.n)
     left = gemm.left * merged if gemm.left else rows * cube.m * ceil(k / cube.k) * cube.k * itemsize
     left = 0 if gemm.inner else left
-    return _Blocks(rows, depth, columns, count, left, depth * columns * cube.k * cube.n * itemsize)
+    return _Blocks(rows, depth, columns, count, left, depth * columns * cube.k * cube.n * itemsize, gemm.serial)
 
 
 def _core(b: _Blocks, split: tuple[int, int, int], cube: CubeShape, itemsize: int, target: Target) -> Tiling:
@@ -136,12 +148,15 @@ def _core(b: _Blocks, split: tuple[int, int, int], cube: CubeShape, itemsize: in
     again_left, again_right = ceil(n / wide), ceil(m / high)
     a = cube.m * cube.k * itemsize / L1_TO_A * m * again_left
     w = cube.k * cube.n * itemsize / L1_TO_B * n * again_right
+    fetched = _fetched(left, right, again_left, again_right, target.l1 // 2) * count
+    if b.shared and right <= target.l1 // 2:
+        fetched -= right * (count - 1)
     return Tiling(
         cores=rows * columns * groups,
         cube=m * b.k * n * count,
         feed=ceil((a + w) * b.k * count),
         drain=ceil(m * n * count * block / L0C_TO_UB),
-        fetched=_fetched(left, right, again_left, again_right, target.l1 // 2) * count,
+        fetched=fetched,
         written=m * n * count * cube.m * cube.n * itemsize,
         l1=min(left, target.l1 // 2) + min(right, target.l1 // 2),
         left=b.left * b.count,

@@ -34,6 +34,8 @@ def test_convolutions_are_products() -> None:
     depthwise = work("Conv", (1, 32, 28, 28), (32, 1, 3, 3), (32,), pads=(1, 1, 1, 1), group=32)
     assert depthwise.products == (Product(784, 1, 1, 32, 9, grouped=True),)
     assert depthwise.vector == 32 * 784, "the bias"
+    volume = work("Conv", (1, 3, 8, 16, 16), (64, 3, 3, 3, 3), pads=(1,) * 6)
+    assert volume.products == (Product(8 * 256, 3, 64, 1, 27, packs=False),)
 
 
 def test_matrix_products_say_what_they_share() -> None:

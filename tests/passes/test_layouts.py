@@ -187,6 +187,19 @@ def test_a_transpose_at_a_border_converts() -> None:
     assert conversions(g) == ["NHWC → NC1HWC0", "NC1HWC0 → NHWC"] and storage(g, "Transpose") == []
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("first", ["hwnc", "nhwc", "hnwc", "whnc"])
+@pytest.mark.parametrize("last", ["hwnc", "nhwc", "whnc"])
+def test_axes_of_one_element_do_not_matter_to_a_transpose_at_a_border(batch: int, first: str, last: str) -> None:
+    b, size = Net(), {"n": batch, "h": 6, "w": 8, "c": 32}
+    x = b.input("x", tuple(size[a] for a in first))
+    y = b.conv(b.op("Transpose", x, perm=tuple(first.index(a) for a in "nchw")), 16)
+    g = lowered(b.done(b.op("Transpose", y, perm=tuple("nchw".index(a) for a in last))))
+    turned = [[a for a in order if size[a] != 1] != [a for a in "nhwc" if size[a] != 1] for order in (first, last)]
+    assert storage(g, "Transpose") == ["ND"] * sum(turned) and storage(g, "TransData") == ["NC1HWC0", "ND"]
+    assert conversions(g) == [INTO if turned[0] else "NHWC → NC1HWC0", BACK if turned[1] else "NC1HWC0 → NHWC"]
+
+
 @pytest.mark.parametrize(("parts", "whole"), [((32, 24), True), ((24, 32), False)])
 def test_channels_are_joined_at_the_ends_of_blocks(parts: tuple[int, int], whole: bool) -> None:
     b = Net()

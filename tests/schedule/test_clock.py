@@ -91,6 +91,26 @@ def test_formats_are_assumed_where_none_are_given() -> None:
     assert with_formats(whole, GENERIC).jobs == whole.jobs
 
 
+def test_volumes_lie_in_blocks_of_channels_too() -> None:
+    """Also beside maps to which a plan has given formats."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16),
+        helper.make_node("Conv", ["h", "w"], ["c"], pads=[1] * 6),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["g"]),
+        helper.make_node("Flatten", ["g"], ["y"]),
+    ]
+    proto = model(nodes, [2, 3, 4, 8, 8], {})
+    proto.graph.initializer.append(numpy_helper.from_array(np.ones((20, 3, 3, 3, 3), np.float16), "w"))
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+    cast, conv, relu, pool, last = with_formats(program(proto, half=False), P3).jobs
+    assert cast.reads[0].nbytes == 4 * 2 * 3 * 256, "the caller's float32, as it lies"
+    assert cast.writes[0].nbytes == conv.reads[0].nbytes == 2 * 2 * 16 * 256 and cast.work.run == 16
+    assert conv.work.gemms[0].left == conv.reads[0].nbytes and not conv.work.gemms[0].packs
+    assert relu.writes[0].nbytes == pool.reads[0].nbytes == 2 * 2 * 32 * 256
+    assert last.kernel == "TransData" and last.writes[0].nbytes == 2 * 2 * 20
+
+
 def test_a_plan_takes_as_long_as_its_graph() -> None:
     graph = read(cnn())
     optimize(graph)

@@ -5,18 +5,30 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from math import ceil, prod
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from atc_py.ir.dims import symbol
-from atc_py.ir.types import DType
-from atc_py.ops.base import Cost, Product
+from atc_py.ir.types import DType, Tensor
+from atc_py.ops.base import Cost, Infer, Product
+from atc_py.ops.build import lookup
 from atc_py.target import Target, load, names
 from atc_py.target.cache import Cache
-from atc_py.target.cost import Breakdown, Traffic, Work, load_of, microseconds_of, task_cycles, work_of
-from atc_py.target.tiling import Gemm, tile
+from atc_py.target.cost import (
+    Breakdown,
+    Load,
+    Traffic,
+    Work,
+    breakdowns,
+    load_of,
+    microseconds_of,
+    task_cycles,
+    work_of,
+)
+from atc_py.target.tiling import DMA_SETUP, Gemm, tile
 
 P3 = load("Ascend310P3")
 HALF, FLOAT = DType.FLOAT16, DType.FLOAT32
@@ -73,6 +85,61 @@ def test_narrow_groups_share_blocks() -> None:
     alone = load_of(Work((Gemm(12544, 4, 4, 32, 9),)), Traffic(), HALF, P3)
     assert grouped.cube == dense.cube / 8, "four groups of 4 channels in a block of 16"
     assert alone.cube == grouped.cube * 4
+
+
+def test_few_channels_share_a_block_where_the_operator_packs_them() -> None:
+    dense, packed = Gemm(12544, 3, 64, taps=49, packs=False), Gemm(12544, 3, 64, taps=49)
+    cube = P3.cube[HALF]
+    assert tile(dense, cube, 2, P3).cube * ceil(4 * 49 / 16) == tile(packed, cube, 2, P3).cube * 49
+
+
+def recurrent(kind: str, steps: int, batch: int, width: int, hidden: int, direction: str = "forward") -> Load:
+    op, gates, directions = lookup(kind, {}), {"RNN": 1, "GRU": 3, "LSTM": 4}[kind] * hidden, 1 + (direction[0] == "b")
+    shapes = [(steps, batch, width), (directions, gates, width), (directions, gates, hidden)]
+    types = tuple(Tensor(HALF, s) for s in shapes)
+    outs = [Tensor(HALF, (steps, directions, batch, hidden))]
+    attrs = op.attributes({"hidden_size": hidden, "direction": direction})
+    traffic = Traffic(sum(prod(s) for s in shapes) * 2, prod(outs[0].dims) * 2)  # type: ignore[arg-type]
+    return load_of(work_of(op.work(Infer(types, attrs), outs)), traffic, HALF, P3)
+
+
+def cycles(load: Load) -> float:
+    return breakdowns([load], P3)[0].total
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_steps_of_a_recurrence_wait_for_each_other(kind: str) -> None:
+    """A step takes at least two transfers between memory and the core, however small the state is."""
+    for hidden in (16, 64, 256):
+        one, many = (cycles(recurrent(kind, steps, 1, hidden, hidden)) for steps in (1, 129))
+        assert (many - one) / 128 > 2 * DMA_SETUP
+        both = cycles(recurrent(kind, 129, 1, hidden, hidden, "bidirectional"))
+        assert both == pytest.approx(2 * many, rel=0.02), "one direction after the other"
+    assert recurrent(kind, 128, 16, 64, 64).vector == recurrent(kind, 128, 1, 64, 64).vector, "a block has 16 rows"
+
+
+def test_weights_of_a_recurrence_stay_in_l1_if_they_fit() -> None:
+    small, large = (recurrent("LSTM", 200, 1, h, h).fetched / (200 * 4 * h * h * 2) for h in (128, 512))
+    assert small < 0.1 and large > 1
+
+
+def test_a_strided_transposed_convolution_multiplies_the_zeros_between() -> None:
+    op = lookup("ConvTranspose", {})
+    x, w, out = (Tensor(HALF, s) for s in ((1, 64, 32, 32), (64, 32, 4, 4), (1, 32, 64, 64)))
+    attrs = op.attributes({"strides": (2, 2), "pads": (1, 1, 1, 1)})
+    work = work_of(op.work(Infer((x, w), attrs), [out]))
+    assert work.macs == 64 * 64 * 16 * 64 * 32, "each position of the result sees a whole filter"
+    assert work.vector == 64 * 64 * 64, "the input is spread out before"
+
+
+@pytest.mark.parametrize(
+    ("window", "operations"), [((2, 2), 8), ((3, 3), 18), ((13, 13), 78), ((1, 3, 3), 18), ((3, 3, 3), 27)]
+)
+def test_a_maximum_over_a_large_window_is_taken_along_one_axis_after_the_other(window: Any, operations: int) -> None:
+    op, x = lookup("MaxPool", {"kernel_shape": window}), Tensor(HALF, (2, 16) + (20,) * len(window))
+    out = x.with_shape((2, 16, *[21 - k for k in window]))
+    work = work_of(op.work(Infer((x,), op.attributes({"kernel_shape": window})), [out]))
+    assert work.vector == operations * prod([2, 16, *[21 - k for k in window]])
 
 
 def test_a_product_without_cube_runs_on_the_vector_unit() -> None:
