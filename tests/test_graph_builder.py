@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from atc_py import Session
 from atc_py.compiler import Options, compile_graph
 from atc_py.emit import om_bytes
 from atc_py.errors import AtcError
-from atc_py.graph import Builder
+from atc_py.graph import Builder, Ref
 from atc_py.ir.graph import Graph
 from atc_py.ir.text import print_graph
 
@@ -85,10 +87,10 @@ def test_several_results_and_the_order_of_making_them() -> None:
         (lambda b, x: b.build(), "no outputs"),
     ],
 )
-def test_mistakes_are_named(wrong: object, said: str) -> None:
+def test_mistakes_are_named(wrong: Callable[[Builder, Ref], object], said: str) -> None:
     b = Builder("wrong")
     x = b.data("x", "float32", (2, 64))
     with pytest.raises(AtcError) as caught:
-        wrong(b, x)  # type: ignore[operator]
+        wrong(b, x)
     [problem] = caught.value.problems
     assert problem.code == "E20030" and problem.place and said in f"{problem} {problem.cause} {problem.hint}"

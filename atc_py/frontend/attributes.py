@@ -11,6 +11,7 @@ import onnx
 import onnx.defs
 from onnx import AttributeProto
 
+from atc_py.frontend.asked import hint as schedule_hint
 from atc_py.frontend.external import ExternalFiles
 from atc_py.frontend.onnx_types import UnusableType, element, to_type
 from atc_py.frontend.tensors import any_constant
@@ -146,7 +147,7 @@ def coerce(op: Op, attrs: Mapping[str, Any], schema: onnx.defs.OpSchema | None) 
         near = get_close_matches(name, list(op.attrs), 1)
         raise InferError(
             f"attribute '{name}' is none that {op.name} has",
-            f"did the exporter mean '{near[0]}'?" if near else "remove it",
+            schedule_hint(name) or (f"did the exporter mean '{near[0]}'?" if near else "remove it"),
         )
     return found
 

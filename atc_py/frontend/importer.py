@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 
 from atc_py.errors import AtcError, Problem, Problems, error
-from atc_py.frontend import codes, control, custom_ops, type_rules
+from atc_py.frontend import asked, codes, control, custom_ops, type_rules
 from atc_py.frontend.attributes import Attributes, coerce, decode, resolve
 from atc_py.frontend.constants import constant_node
 from atc_py.frontend.declared import Refiner
@@ -127,7 +127,7 @@ class Importer:
             if self._count > MAX_NODES:
                 cause = f"the model's functions expand to more than {MAX_NODES} nodes"
                 raise error(codes.NESTING, frame.place(node), cause)
-            outputs = self._import(frame, node, leading)
+            outputs = self._asked(frame, node, leading) if node.asked else self._import(frame, node, leading)
             for name, value in zip(node.outputs, outputs):
                 if name in declared and name and value >= 0:
                     self.refiner.refine(frame, node, name, value)
@@ -143,6 +143,16 @@ class Importer:
         for i, name in enumerate(node.outputs):
             if name:
                 frame.names[name] = outputs[i] if i < len(outputs) else POISONED
+
+    def _asked(self, frame: Frame, node: NodeInfo, leading: int) -> Sequence[int]:
+        """Import a node whose metadata ask something of the schedule, which goes to all that it becomes."""
+        assert node.asked is not None
+        node.asked.check(frame.place(node))
+        graph = frame.scope.graph
+        last = next(reversed(graph.nodes), -1)
+        outputs = self._import(frame, node, leading)
+        node.asked.give(graph, last)
+        return outputs
 
     def _import(self, frame: Frame, node: NodeInfo, leading: int) -> Sequence[int]:
         inputs = self.values(frame, node.inputs)
@@ -236,7 +246,7 @@ class Importer:
             raise InferError("onnx defines no body for inputs of these types", "fix the shapes with --input-shape")
         unknown = [n for n in site.given if found.schema is not None and n not in found.schema.attributes]
         if unknown:
-            raise InferError(f"attribute '{unknown[0]}' is none that {found.name} has")
+            raise InferError(f"attribute '{unknown[0]}' is none that {found.name} has", asked.hint(unknown[0]))
         version = found.version
         draft = site.draft({n: decode(a, self.files) for n, a in site.given.items()})
         if any(version < bound for bound, _ in ADAPTERS.get(found.name, ())):

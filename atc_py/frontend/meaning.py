@@ -15,6 +15,7 @@ from atc_py.errors import Problems
 from atc_py.frontend import adapters as _adapters  # noqa: F401 - fills the table
 from atc_py.frontend import adapters_microsoft as _adapters_microsoft  # noqa: F401
 from atc_py.frontend import adapters_microsoft_attention as _adapters_microsoft_attention  # noqa: F401
+from atc_py.frontend import adapters_microsoft_collective as _adapters_microsoft_collective  # noqa: F401
 from atc_py.frontend import adapters_microsoft_misc as _adapters_microsoft_misc  # noqa: F401
 from atc_py.frontend import adapters_microsoft_quant as _adapters_microsoft_quant  # noqa: F401
 from atc_py.frontend import adapters_nn as _adapters_nn  # noqa: F401

@@ -18,6 +18,7 @@ import onnx
 
 from atc_py.errors import Problems, error
 from atc_py.frontend import codes
+from atc_py.frontend.asked import Asked, asked
 from atc_py.frontend.model_file import imports, normal_domain
 from atc_py.frontend.onnx_types import text, texts
 
@@ -47,6 +48,8 @@ class NodeInfo:
     implicit: tuple[str, ...] = ()
     version: int = 0
     """The opset to take, where it is not that of the surrounding graph (0)."""
+    asked: Asked | None = None
+    """What its metadata ask of the schedule."""
 
     @property
     def spelled(self) -> str:
@@ -94,6 +97,8 @@ def nodes_of(protos: Iterable[onnx.NodeProto], problems: Problems, depth: int = 
         label = name or f"{path}{op}_{index}"
         info = NodeInfo(op, normal_domain(domain), overload, label, texts(proto.input), texts(proto.output))
         info.attributes = named(proto.attribute)
+        if proto.metadata_props:
+            info.asked = asked(proto.metadata_props)
         for name, _, attribute in info.attributes:
             if attribute.HasField("g"):
                 info.bodies[name] = graph_of(attribute.g, problems, depth + 1, f"{label}/{name}")

@@ -42,7 +42,10 @@ def host_constants(graph: Graph, nodes: Sequence[Node]) -> list[int]:
 
 
 def fused_task(match: Match) -> Node:
-    """One `Fused` node in place of the group, with all origins; engine, stream and priority are the anchor's."""
+    """One `Fused` node in place of the group, with all origins.
+
+    Engine and stream label are the anchor's, the priority is the highest of the group.
+    """
     graph, anchor = match.graph, match.anchor
     body, outer, made = body_of(graph, match.nodes)
     attrs = {} if match.fit is None else match.fit.attrs()
@@ -52,5 +55,5 @@ def fused_task(match: Match) -> Node:
         match.nodes, "Fused", outer, made, attrs, name=body.name, subgraphs={"body": body}, captures=len(outer)
     )
     fused.engine, fused.precision = anchor.engine, anchor.precision
-    fused.stream, fused.priority = anchor.stream, anchor.priority
+    fused.stream, fused.priority = anchor.stream, max(n.priority for n in match.nodes)
     return fused

@@ -409,7 +409,7 @@ def _targetless(c: Context) -> Findings:
                 yield node, f"%{value} is stored as {type_.storage}"
 
 
-ENGINES = ("aicore", "aicpu", "host")
+ENGINES = ("aicore", "hccl", "aicpu", "host")
 
 
 def _engine(c: Context) -> Findings:

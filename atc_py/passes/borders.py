@@ -11,6 +11,8 @@ caller gets is written in its place, shapes and axes that launch a task are read
 reads no bytes, and an If or a Loop hands its values on to its bodies. A run of nodes on one engine between such borders
 is a subgraph of that engine.
 
+A collective reads and writes AI Core's memory: there is no border between the two.
+
 Copies that nothing crosses any more go again, so that the pass always leaves the fewest.
 """
 
@@ -28,7 +30,7 @@ Copies = dict[tuple[int, str], int]
 def insert_borders(graph: Graph, ctx: PassContext) -> int:
     """Put copies where engines meet, take away those that are stale; returns how many came and went."""
     copies, changed = _standing(graph)
-    crossing = [n for n in graph.nodes.values() if n.engine not in ("aicore", "") and not is_copy(n)]
+    crossing = [n for n in graph.nodes.values() if _memory(n) not in ("aicore", "") and not is_copy(n)]
     if not crossing:
         return changed
     edges: dict[tuple[int, int], None] = {}
@@ -46,12 +48,12 @@ def _cross(graph: Graph, ctx: PassContext, node: Node, index: int, copies: Copie
     value = node.inputs[index]
     if value == ABSENT or not _crosses(graph, ctx, value, node, index):
         return 0
-    key = (value, node.engine)
+    key = (value, _memory(node))
     made = key not in copies
     if made:
         source = graph.producer(value)
-        copy = graph.insert_on_edge(node, index, "TensorMove", graph.type(value), {"to": node.engine})
-        copy.name = f"{graph.values[value].name or source.name}.to_{node.engine}"
+        copy = graph.insert_on_edge(node, index, "TensorMove", graph.type(value), {"to": key[1]})
+        copy.name = f"{graph.values[value].name or source.name}.to_{key[1]}"
         copy.origin, copy.engine = source.origin or node.origin, "aicore"
         copies[key] = copy.outputs[0]
     else:
@@ -64,9 +66,14 @@ def _crosses(graph: Graph, ctx: PassContext, value: int, node: Node, index: int)
     source = graph.producer(value)
     if source.op in STRUCTURAL or is_copy(source) or is_copy(node) or on_host(graph.type(value)):
         return False
-    if source.engine == node.engine or ctx.op(source).flags.control:
+    if _memory(source) == _memory(node) or ctx.op(source).flags.control:
         return False
     return reads_bytes(graph, node, index)
+
+
+def _memory(node: Node) -> str:
+    """The engine whose memory a node reads and writes."""
+    return "aicore" if node.engine == "hccl" else node.engine
 
 
 def _standing(graph: Graph) -> tuple[Copies, int]:
@@ -77,10 +84,10 @@ def _standing(graph: Graph) -> tuple[Copies, int]:
         value, to = copy.inputs[0], copy.attrs["to"]
         for number, index in list(graph.values[copy.outputs[0]].uses):
             reader = graph.nodes[number]
-            if reader.engine != to or not reads_bytes(graph, reader, index):
+            if _memory(reader) != to or not reads_bytes(graph, reader, index):
                 graph.set_input(reader, index, value)
         source = graph.producer(value)
-        if source.engine == to or source.op in STRUCTURAL or (value, to) in copies:
+        if _memory(source) == to or source.op in STRUCTURAL or (value, to) in copies:
             other = copies.get((value, to), value)
             graph.replace_uses(copy.outputs[0], other)
         if graph.values[copy.outputs[0]].uses:

@@ -5,8 +5,7 @@
     If(c; a, b){ a + 1 }{ a - 1 }                     If(c; a){ a + 1 }{ a - 1 }
 
 Graph inputs stay: they are the model's interface. A captured constant is written into the bodies first, so that these
-can be folded. Nodes with side effects stand for something even when their results are not read; no operator has any
-today that reaches no output.
+can be folded. A collective that nobody needs goes too: all devices of its group run the same model.
 """
 
 from __future__ import annotations

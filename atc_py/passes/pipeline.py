@@ -19,12 +19,14 @@ from atc_py.ir.symbols import node_symbols
 from atc_py.ir.validate import validate
 from atc_py.passes.activations import recognise_activations
 from atc_py.passes.arithmetic import simplify_arithmetic
+from atc_py.passes.asked import ask_again, asked_of
 from atc_py.passes.attention import recognise_attention
 from atc_py.passes.axes import merge_axes
 from atc_py.passes.base import LowerOptions, Observer, OptimizeOptions, Outcome, Pass, PassContext, work_nodes
 from atc_py.passes.borders import insert_borders
 from atc_py.passes.broadcasts import delay_broadcasts
 from atc_py.passes.casts import merge_casts
+from atc_py.passes.collectives import order_collectives
 from atc_py.passes.cse import merge_common
 from atc_py.passes.dead_code import remove_dead_code
 from atc_py.passes.engines import assign_engines
@@ -53,6 +55,7 @@ from atc_py.passes.transposes import merge_transposes
 from atc_py.target import Target
 
 OPTIMIZE: tuple[Pass, ...] = (
+    Pass("collectives", order_collectives, 0, "collectives come one after the other"),
     Pass("dead_code", remove_dead_code, 0, "what reaches no output goes"),
     Pass("inline_if", inline_ifs, 1, "an If with a constant condition becomes its branch"),
     Pass("loops", simplify_loops, 1, "loops that count have no condition; loops that never run go"),
@@ -89,7 +92,7 @@ LOWER: tuple[Pass, ...] = (
     Pass("borders", insert_borders, 0, "copies where a value crosses from one engine to another"),
 )
 
-TOLD = frozenset({"E20040"})
+TOLD = frozenset({"E20040", "E20043"})
 """Errors that a pass raises about the model, in whose words they are told."""
 
 MAX_ROUNDS = 8
@@ -153,6 +156,7 @@ def _run(stage: str, passes: Sequence[Pass], ctx: PassContext) -> Report:
     ran: list[str] = []
     nodes = work_nodes(ctx.root)
     changes, settled = 0, False
+    asked = asked_of(ctx.root)
     for _ in range(MAX_ROUNDS):
         at_start = changes
         for p in selected:
@@ -176,6 +180,7 @@ def _run(stage: str, passes: Sequence[Pass], ctx: PassContext) -> Report:
     for done in progress.values():
         for node, decline in done.outcome.declined:
             node.note(f"{decline.rule}: {decline.reason}")
+    ask_again(ctx.root, asked)
     _forget_symbols(ctx.root)
     rows = tuple(progress[p.name].row(stage, p.name) for p in selected)
     return Report(rows, settled, tuple(ctx.warnings))

@@ -14,36 +14,40 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import prod
+from typing import TypeAlias
 
 from atc_py.errors import Problems
 from atc_py.ir.constants import Blob, Constant, Splat
 from atc_py.ir.types import Tensor, on_host
 from atc_py.plan.accesses import Accesses, Placement, roots_of
+from atc_py.plan.collective_law import unordered
 from atc_py.plan.event_law import events
 from atc_py.plan.extents import MAX_RUNS, Extent, Layout
 from atc_py.plan.flow import Flow
 from atc_py.plan.lifetimes import lifetimes
 from atc_py.plan.live import live
 from atc_py.plan.show import show, show_task, show_value
+from atc_py.plan.size_law import early_uses
 from atc_py.plan.types import (
     Access,
     Alias,
-    Host,
     If,
     Loop,
     Operand,
     Plan,
     Scan,
     Space,
+    Static,
     Task,
     walk,
 )
+from atc_py.plan.workspace_law import workspaces
 
 ARENA_ALIGNMENT, WEIGHT_ALIGNMENT = 512, 64
 """Bytes to which buffers of these spaces are aligned."""
 
-Finding = tuple[str, str]
-"""A place and a cause."""
+Finding: TypeAlias = "tuple[str, str] | tuple[str, str, str]"
+"""A place, a cause, and where the law's own hint would not say it, what to do."""
 
 
 class Evidence:
@@ -65,7 +69,7 @@ class Evidence:
         return self.accesses.placements
 
     @cached_property
-    def findings(self) -> Mapping[str, list[Finding]]:
+    def findings(self) -> Mapping[str, list[tuple[str, str]]]:
         """What the run over shadow memory has found, by the law's name."""
         flow = Flow(self.alive, self.layout, self.accesses, self.roots)
         flow.run()
@@ -126,7 +130,7 @@ def _layouts(e: Evidence) -> Iterator[Finding]:
         known = first[o.value]
         yield show(actor), f"takes {show_value(o.value)} as {_as(o)}, {show(known.actor)} as {_as(known.operand)}"
     yield from _view_layouts(e, first)
-    for port in (*e.plan.inputs, *e.plan.outputs):
+    for port in (*e.alive.inputs, *e.alive.outputs):
         for value in dict.fromkeys((port.value, e.roots.get(port.value, (port.value, 0))[0])):
             if value not in first:
                 continue
@@ -229,6 +233,7 @@ def _bounds(e: Evidence) -> Iterator[Finding]:
             yield show(actor), f"elements of {value} share bytes, but are written"
     yield from _buffer_bounds(e)
     yield from _port_bounds(e)
+    yield from workspaces(e.plan, e.tasks, e.layout)
 
 
 def _inside(e: Evidence, p: Placement) -> bool:
@@ -253,7 +258,7 @@ def _buffer_bounds(e: Evidence) -> Iterator[Finding]:
         if sizes[b.id] != 1:
             yield f"buffer {b.id}", f"a host slot has the size {sizes[b.id]}, not 1"
     limit = e.plan.arena
-    for b in members[Space.ARENA] if e.plan.static else ():
+    for b in members[Space.ARENA] if limit is not None else ():
         start, end = offsets[b.id], offsets[b.id] + sizes[b.id]
         if limit is not None and end > limit:
             yield f"buffer {b.id}", f"takes [{start}, {end}), but the arena has {limit} bytes"
@@ -337,7 +342,6 @@ def _events(e: Evidence) -> Iterator[Finding]:
 
 
 def _binds(e: Evidence) -> Iterator[Finding]:
-    hosts = {id(r.task) for r in e.regions if isinstance(r, Host)}
     bound: dict[str, Task] = {}
     for task in e.tasks:
         for symbol, output, axis in task.binds:
@@ -350,13 +354,20 @@ def _binds(e: Evidence) -> Iterator[Finding]:
                 yield show_task(task), f"binds '{symbol}' to axis {axis} of output {output}, which is not there"
             if bound.setdefault(symbol, task) is not task:
                 yield show_task(task), f"binds '{symbol}', which {show_task(bound[symbol])} binds"
-            if id(task) not in hosts:
-                yield show_task(task), f"binds '{symbol}', but is no step that the host waits for"
+    for region in e.regions:
+        if isinstance(region, Static):
+            yield from early_uses(e.plan, region)
 
 
 def _has_axis(operand: Operand, axis: int) -> bool:
     t = operand.type
     return isinstance(t, Tensor) and axis >= 0 and (t.shape is None or axis < len(t.shape))
+
+
+def _collectives(e: Evidence) -> Iterator[Finding]:
+    for region in e.regions:
+        if isinstance(region, Static):
+            yield from unordered(region)
 
 
 def _control(e: Evidence) -> Iterator[Finding]:
@@ -376,7 +387,11 @@ def _flow(law: str) -> Callable[[Evidence], Iterator[Finding]]:
 
 @dataclass(frozen=True)
 class Law:
-    """One thing that is true of every good plan. `needed`: without it the later laws cannot be looked at."""
+    """One thing that is true of every good plan.
+
+    `hint` is what to do where a finding does not say it itself. `needed`: without it the later laws cannot be looked
+    at.
+    """
 
     code: str
     name: str
@@ -395,12 +410,12 @@ LAWS: tuple[Law, ...] = (
     Law("E31003", "ids", "task ids rise in the order of the plan", _order, _REPORT),
     Law("E31004", "accesses", "inputs are read or updated, outputs written or updated", _accesses, _REPORT),
     Law("E31005", "layouts", "all tasks see a value with one type and one set of strides", _layouts, _REPORT),
-    Law("E31006", "bounds", "operands lie in their buffers, buffers in their spaces", _bounds, _REPORT),
+    Law("E31006", "bounds", "operands fit in buffers, buffers in spaces, kernels in workspaces", _bounds, _REPORT),
     Law("E31007", "alignment", "arena to 512 bytes, weights to 64, elements to themselves", _alignment, _REPORT),
     Law("E31008", "lifetimes", "an arena buffer is kept while a task uses it", _lifetimes, _REPORT),
     Law("E31009", "weights", "a weights buffer holds its constant, in the file or behind it", _weights, _REPORT),
-    Law("E31010", "events", "a wait is for one record, which comes before it for certain", _events, _STREAMS),
-    Law("E31011", "binds", "a symbol is bound once, by a step that the host waits for", _binds, _REPORT),
+    Law("E31010", "events", "a wait is for one record, which comes before it for certain", _events),
+    Law("E31011", "binds", "a symbol is bound once, and needed in later lists of tasks only", _binds, _REPORT),
     Law("E31012", "control", "branches do something, carried values keep their shapes", _control, _REPORT),
     Law("E31013", "read-only", "nothing writes to inputs and weights", _flow("read-only"), _REPORT),
     Law("E31014", "reads", "each read sees the bytes of the value that it names", _flow("reads"), _REPORT),
@@ -408,6 +423,7 @@ LAWS: tuple[Law, ...] = (
     Law("E31016", "in place", "outputs overlap inputs only as the operator allows", _flow("in place"), _REPORT),
     Law("E31017", "order", "no two unordered tasks touch bytes that one writes", _flow("order"), _STREAMS),
     Law("E31018", "outputs", "at the end every output holds its value", _flow("outputs"), _REPORT),
+    Law("E31019", "collectives", "collectives come one after the other for certain", _collectives, _STREAMS),
 )
 """All laws, in the order in which they are checked."""
 
@@ -417,7 +433,7 @@ def verify(plan: Plan, offsets: Sequence[int], sizes: Sequence[int], env: Mappin
 
     A size of -1 is one that only the run time knows. Branches that are dead under `env` (see `atc_py.plan.live`) are
     left out of all laws about bytes. Of `Gears` the gear that `env` names is looked at, or all where
-    it names none. Raises one `AtcError` with all violations (E31001–E31018).
+    it names none. Raises one `AtcError` with all violations (E31001–E31019).
     """
     evidence = Evidence(plan, offsets, sizes, env) if len(offsets) == len(sizes) == len(plan.buffers) else None
     problems = Problems()
@@ -426,8 +442,8 @@ def verify(plan: Plan, offsets: Sequence[int], sizes: Sequence[int], env: Mappin
         problems.raise_any()
         return
     for law in LAWS:
-        for place, cause in law.check(evidence):
-            problems.add(law.code, place, cause, law.hint)
+        for place, cause, *step in law.check(evidence):
+            problems.add(law.code, place, cause, step[0] if step else law.hint)
         if law.needed:
             problems.raise_any()
     problems.raise_any()

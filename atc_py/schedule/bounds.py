@@ -22,7 +22,8 @@ from atc_py.schedule.plan_jobs import plan_program
 from atc_py.target import Target
 from atc_py.target.cost import microseconds_of
 
-NAMES = {"cube": "cores", "vector": "vector cores", "ddr": "DDR", "aicpu": "AI CPU", "host": "host"}
+NAMES = {"cube": "cores", "vector": "vector cores", "ddr": "DDR", "aicpu": "AI CPU", "host": "host",
+         "hccl": "links"}  # fmt: skip
 """What people call the units."""
 
 

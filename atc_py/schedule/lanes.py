@@ -7,9 +7,9 @@ A task has two parts. Its launch (the scheduler reads the task, the arguments an
 and nothing else; that is what another stream hides. Its work occupies cores: as many as its tiling uses, all at
 once, from the two DMA set-ups at its beginning on. A task that uses all cores therefore overlaps with no other one,
 but two that use a half each do. What the chip has besides is shared in the same way: DDR, of which running tasks may
-together ask for no more than there is, the AI CPU, and the host. Where vector cores stand apart from the cube's
-(more of them than of those), a task of one kind leaves the other's cores free; the vector cores of chips that have
-vector units in the AI cores too are not used.
+together ask for no more than there is, the AI CPU, the host, and the links to other devices. Where vector cores stand
+apart from the cube's (more of them than of those), a task of one kind leaves the other's cores free; the vector cores
+of chips that have vector units in the AI cores too are not used.
 
 Who asks first is served first: a small task does not overtake a large one that waits for its cores. A wait for an
 event of another stream costs `EVENT_US`. Only what the model says is gained is gained: on one stream the times are
@@ -34,7 +34,7 @@ EVENT_US = 0.5
 ON_CORE = 844
 """Cycles of a launch that the cores take part in: two DMA set-ups of 422 cycles; the rest overlaps with other work."""
 
-UNITS = ("cube", "vector", "ddr", "aicpu", "host")
+UNITS = ("cube", "vector", "ddr", "aicpu", "host", "hccl")
 """What tasks occupy, in the order of `Demand.units`: cores with a cube, vector cores apart from them, and so on."""
 
 
@@ -71,16 +71,16 @@ class Span:
 def demand_of(job: Job, load: Load, traffic: Traffic, breakdown: Breakdown, target: Target) -> Demand:
     """What a job occupies."""
     if job.engine != "aicore":
-        units = (0.0, 0.0, 0.0, 0.0, 1.0) if job.engine == "host" else (0.0, 0.0, 0.0, 1.0, 0.0)
-        return Demand(0.0, breakdown.total, units)
+        own = UNITS.index(job.engine)
+        return Demand(0.0, breakdown.total, tuple([float(k == own) for k in range(len(UNITS))]))
     launch = max(0.0, breakdown.setup - ON_CORE)
     work = breakdown.total - launch
     ddr = load.ddr / (target.ddr_bytes_per_cycle * target.aicores * target.rates.ddr)
     share = min(1.0, ddr / work) if work else 0.0
     cube, vector = _cores(job, traffic, target)
     if target.vector_cores > target.aicores:
-        return Demand(launch, work, (cube, vector, share, 0.0, 0.0))
-    return Demand(launch, work, (max(cube, vector), 0.0, share, 0.0, 0.0))
+        return Demand(launch, work, (cube, vector, share, 0.0, 0.0, 0.0))
+    return Demand(launch, work, (max(cube, vector), 0.0, share, 0.0, 0.0, 0.0))
 
 
 def _cores(job: Job, traffic: Traffic, target: Target) -> tuple[float, float]:

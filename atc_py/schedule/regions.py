@@ -1,7 +1,7 @@
 """Steps become tasks and regions.
 
-A run of tasks is one `Static` region; a task that finds out a size is a `Host` step between two; a node with bodies is
-an `If`, `Loop` or `Scan` with the regions of its bodies.
+A run of tasks is one `Static` region; a task that finds out a size is a `Host` step between two, or part of one where
+others run beside it; a node with bodies is an `If`, `Loop` or `Scan` with the regions of its bodies.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def _regions(pool: Pool, frame: Frame, numbers: _Numbers) -> tuple[Region, ...]:
     for step in frame.steps.values():
         if not step.bodies:
             task = _task(pool, frame, step, numbers)
-            if not task.binds:
-                mine = numbers.region(step)
+            mine = numbers.region(step)
+            if not task.binds or mine >= 0:
                 if run and mine != region:
                     found.append(Static(tuple(run)))
                     run = []
@@ -59,6 +59,8 @@ def _regions(pool: Pool, frame: Frame, numbers: _Numbers) -> tuple[Region, ...]:
             found.append(Static(tuple(run)))
             run = []
         found.append(_region(pool, frame, step, numbers) if step.bodies else Host(task))
+        if step.bodies and pool.late:
+            fresh_symbols([frame.graph.type(v) for v in step.node.outputs], pool.bound)  # no task's to bind any more
     if run or not found:
         found.append(Static(tuple(run)))
     return tuple(found)
@@ -89,7 +91,7 @@ def _task(pool: Pool, frame: Frame, step: Step, numbers: _Numbers) -> Task:
         outputs,
         dict(node.attrs),
         node.subgraphs.get("body"),
-        None,
+        pool.workspace(start) if pool.places.workspaces else None,
         host_values,
         lane.stream if lane else 0,
         streams.waits.get(start, ()),

@@ -19,7 +19,7 @@ from atc_py.ir.graph import Graph
 from atc_py.memory import Effort, bind
 from atc_py.plan.types import Buffer, Host, Plan, Requirement, Space, Static
 from atc_py.schedule.clock import Lane, Prices, job_prices, lane_cycles
-from atc_py.schedule.costs import task_costs
+from atc_py.schedule.costs import plan_handing, task_costs
 from atc_py.schedule.formats import with_formats
 from atc_py.schedule.frames import Frame, Step, all_frames, insert_copies, laid_again, lay_out
 from atc_py.schedule.hint import default_hint, plan_hint
@@ -95,14 +95,17 @@ def schedule_priced(graph: Graph, options: ScheduleOptions | None = None) -> Sch
     sizes = sizes_of(graph.symbols, hint)
     static = all(r.runtime for r in graph.symbols.values())
     ways = _laid_out(graph, _low_frame(frame, sizes), options, sizes)
-    made = [_scheduled(graph, laid, options, None if static else hint, needs) for laid in ways]
-    return made[0] if len(made) == 1 else min(made, key=lambda s: bind(s.plan, s.plan.hint, least=s.least).arena)
+    made = [_planned(graph, laid, options, None if static else hint, needs) for laid in ways]
+    if ways[0].streams.streams == 1 and len(ways) > 1 and options.soc is not None:
+        made = _faster(made[0], made[1:], options.soc)
+    bound = [_bound(m, options.memory_effort) for m in made]
+    return bound[0] if len(bound) == 1 else min(bound, key=lambda s: bind(s.plan, s.plan.hint, least=s.least).arena)
 
 
-def _scheduled(
+def _planned(
     graph: Graph, laid: _Laid, options: ScheduleOptions, hint: Mapping[str, int] | None, needs: tuple[Requirement, ...]
 ) -> Scheduled:
-    """The plan of a graph as it is laid out."""
+    """The plan of a graph as it is laid out, without addresses."""
     pool = Pool(laid.places, graph.symbols)
     body = regions(pool, laid.frame, laid.streams, laid.costs)
     inputs = pool.ports(graph.inputs, [graph.values[v].name for v in graph.inputs])
@@ -126,8 +129,18 @@ def _scheduled(
         requirements=needs,
     )
     flat = all(isinstance(region, (Static, Host)) for region in body)
-    plan, least = _bound(plan, options.memory_effort) if hint is None else (plan, 0)
-    return Scheduled(plan, laid.prices if flat else None, least)
+    return Scheduled(plan, laid.prices if flat else None, 0)
+
+
+def _faster(one: Scheduled, several: Sequence[Scheduled], soc: Target) -> list[Scheduled]:
+    """The plans on several streams that are faster than the one on one, the host's launches and waits counted.
+
+    The plan on one stream if there is none.
+    """
+    launch = cycles_of(soc.rates.model_us, soc)
+    longest = (plan_handing(one.plan, soc, one.prices).cycles - launch) * (1 - GAIN)
+    faster = [s for s in several if plan_handing(s.plan, soc, s.prices).cycles - launch <= longest]
+    return faster or [one]
 
 
 @dataclass(frozen=True)
@@ -157,9 +170,11 @@ def _low_frame(frame: Frame, sizes: Sizes) -> tuple[Frame, Places]:
 
 
 def _laid_out(graph: Graph, low: tuple[Frame, Places], options: ScheduleOptions, sizes: Sizes) -> list[_Laid]:
-    """On one stream, or on several where the whole model is then predicted to be faster.
+    """On one stream, or on several where the tasks are then predicted to be done sooner; the first may be both.
 
-    Where several streams hold more than `SPREAD` times what one holds, there may be a second way, nearly as fast.
+    Where several streams hold more than `SPREAD` times what one holds, there may be a second way, nearly as fast. The
+    one stream comes first unless the others are faster for certain: whatever the host does for a model of one list of
+    tasks, it does once.
     """
     frame, places = low
     if options.soc is None:
@@ -179,15 +194,16 @@ def _laid_out(graph: Graph, low: tuple[Frame, Places], options: ScheduleOptions,
     longest = one.us * (1 - GAIN)
     if several.us >= longest:
         return [one]
+    first = [one] if len(found) > 1 or len(several.streams.starts) > 1 else []
     if live_peak(several.places, sizes) <= SPREAD * live_peak(places, sizes):
-        return [several]
+        return [*first, several]
     for restraint in RESTRAINTS:
         again = list_again(listed, found, program, prices, options.soc, restraint)
         if again != listed:
             other = _on_streams(frame, jobs, by_node(again, found), options.soc)
             if other.us < min(longest, several.us * (1 + GAIN)):
-                return [several, other]
-    return [several]
+                return [*first, several, other]
+    return [*first, several]
 
 
 def _on_streams(low: Frame, jobs: Program, chosen: Mapping[int, tuple[int, int]], soc: Target) -> _Laid:
@@ -198,7 +214,7 @@ def _on_streams(low: Frame, jobs: Program, chosen: Mapping[int, tuple[int, int]]
     frame = laid_again(low, lambda f: rearranged(f, chosen))
     steps = [step for f in all_frames(frame) for step in f.steps.values()]
     places = {s.start: chosen[id(s.node)][1] for s in steps if id(s.node) in chosen}
-    streams = assign(segments(frame, low.graph.symbols, LONGEST), places)
+    streams = assign(segments(frame, low.graph.symbols, LONGEST, chosen), places)
     placed = place(frame, streams)
     program, prices = _priced(_moved(jobs, low, steps), soc)
     alone = [s.start for s in steps if s.start not in streams.lanes and not s.bodies]
@@ -226,10 +242,14 @@ def _serial(program: Program, prices: Prices) -> float:
     return sum(b.total * job.times for job, b in zip(program.jobs, prices.breakdowns, strict=True))
 
 
-def _bound(plan: Plan, effort: Effort) -> tuple[Plan, int]:
+def _bound(made: Scheduled, effort: Effort) -> Scheduled:
+    """A static plan with its addresses and a lower bound of its arena; a template as it is."""
+    plan = made.plan
+    if plan.hint is not None:
+        return made
     binding = bind(plan, effort=effort)
     buffers = [
         Buffer(b.id, b.space, b.nbytes, offset, b.index, b.first, b.last) if b.space is Space.ARENA else b
         for b, offset in zip(plan.buffers, binding.offsets, strict=True)
     ]
-    return replace(plan, buffers=tuple(buffers), arena=binding.arena), binding.lower_bound
+    return Scheduled(replace(plan, buffers=tuple(buffers), arena=binding.arena), made.prices, binding.lower_bound)

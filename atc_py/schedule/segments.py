@@ -1,20 +1,23 @@
 """Segments: the runs of tasks between which streams join, and what each task needs of those before it.
 
-    Conv ─ Relu ─ NonZero ─ If ─ Add ─ Mul          NonZero finds out a size, for which the host waits
+    Conv ─ Relu ─ NonZero ─ Gather ─ If ─ Add ─ Mul          NonZero finds out a size, for which the host waits
 
-    segments      [Conv, Relu]   [Add, Mul]         NonZero and If stand alone
+    segments      [Conv, Relu, NonZero]   [Gather]   [Add, Mul]         If stands alone
 
-A segment becomes one `Static` region. Needs come from values alone: a task needs the tasks that make what it reads,
-through views; memory adds none, because memory is planned after them.
+A segment becomes one `Static` region, which the device runs without the host. So it ends where a size is needed that a
+task of it finds out (tasks that need no such size may come after that one, and run beside it), and where work passes
+between the device and the host: a segment is the one's or the other's. Needs come from values alone: a task needs the
+tasks that make what it reads, through views; memory adds none, because memory is planned after them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from atc_py.ir.constants import Constant, DimVec
 from atc_py.ir.dims import Dim, symbol, symbols_of
-from atc_py.ir.graph import ABSENT, Range
+from atc_py.ir.graph import ABSENT, Node, Range
 from atc_py.ir.types import Tensor, Type
 from atc_py.schedule.frames import Frame, Step
 
@@ -28,32 +31,95 @@ class Segment:
     needs: tuple[tuple[int, ...], ...]
 
 
-def segments(root: Frame, symbols: Mapping[str, Range], longest: int = 0) -> list[Segment]:
-    """The segments of a frame and those inside it, in the order of the plan, cut to `longest` tasks if it is given."""
+def segments(
+    root: Frame, symbols: Mapping[str, Range], longest: int = 0, joined: Collection[int] | None = None
+) -> list[Segment]:
+    """The segments of a frame and those inside it, in the order of the plan, cut to `longest` tasks if it is given.
+
+    `joined` are the nodes, by identity, that stay in their segments although they find out sizes; others of that kind
+    then stand alone (None: all stay).
+    """
     bound = {s for s, r in symbols.items() if not r.runtime}
-    runtime = len(bound) < len(symbols)
+    runs = _Runs(bound, frozenset(symbols) - bound, joined)
     found: list[Segment] = []
-    for frame, run in _runs(root, bound, runtime):
+    for frame, run in runs.of(root):
         for at in range(0, len(run), longest or len(run)):
             some = run[at : at + (longest or len(run))]
             found.append(Segment(frame, tuple(some), _needs(frame, some)))
     return found
 
 
-def _runs(frame: Frame, bound: set[str], runtime: bool) -> Iterator[tuple[Frame, list[Step]]]:
-    run: list[Step] = []
-    for step in frame.steps.values():
-        types = [frame.graph.type(v) for v in step.node.outputs] if runtime and not step.bodies else ()
-        if not step.bodies and not (types and fresh_symbols(types, bound)):
-            run.append(step)
-            continue
+@dataclass(frozen=True)
+class _Runs:
+    """Cuts frames into runs; `late` are the symbols of the run time, `bound` those that have values so far."""
+
+    bound: set[str]
+    late: frozenset[str]
+    joined: Collection[int] | None
+
+    def of(self, frame: Frame) -> Iterator[tuple[Frame, list[Step]]]:
+        """The runs of a frame and of those inside it."""
+        run: list[Step] = []
+        open_: set[str] = set()  # the symbols that tasks of the run bind
+        for step in frame.steps.values():
+            fresh = [] if step.bodies else self._fresh(frame, step)
+            alone = bool(step.bodies) or (bool(fresh) and not self._joins(step))
+            if run and (alone or _by_host(step) != _by_host(run[0]) or self._needed(frame, step, open_)):
+                yield frame, run
+                run, open_ = [], set()
+            if not alone:
+                run.append(step)
+                open_.update(fresh)
+            for body in step.bodies.values():
+                yield from self.of(body)
+            if step.bodies:
+                self._fresh(frame, step)  # known when the branch or the loop is done
         if run:
             yield frame, run
-            run = []
-        for body in step.bodies.values():
-            yield from _runs(body, bound, runtime)
-    if run:
-        yield frame, run
+
+    def _fresh(self, frame: Frame, step: Step) -> list[str]:
+        """The symbols that have values when a step is done, and had none before."""
+        if not self.late:
+            return []
+        types = [frame.graph.type(v) for v in step.node.outputs]
+        return [name for name, _, _ in fresh_symbols(types, self.bound)]
+
+    def _joins(self, step: Step) -> bool:
+        """Whether a task that finds out a size is part of a segment."""
+        return not _by_host(step) and (self.joined is None or id(step.node) in self.joined)
+
+    def _needed(self, frame: Frame, step: Step, open_: set[str]) -> bool:
+        """Whether a task cannot be launched before one of the symbols has its value."""
+        return bool(open_) and not open_.isdisjoint(_mentioned(frame, step.node))
+
+
+def _by_host(step: Step) -> bool:
+    return (step.node.engine or step.op.engine.value) == "host"
+
+
+def _mentioned(frame: Frame, node: Node) -> Iterator[str]:
+    """The symbols of the sizes that a task works with, those of its body too."""
+    values = frame.graph.values
+    inputs = [v for v in node.inputs if v != ABSENT]
+    yield from _of_types([values[v].type for v in (*inputs, *node.outputs)])
+    yield from _of_constants([frame.graph.const(v) for v in inputs])
+    for body in node.subgraphs.values():
+        yield from _of_types([value.type for value in body.values.values()])
+        yield from _of_constants([inner.const for inner in body.nodes.values()])
+
+
+def _of_types(types: Sequence[Type]) -> Iterator[str]:
+    for type_ in types:
+        if isinstance(type_, Tensor):
+            for dim in type_.shape or ():
+                yield from symbols_of(dim)
+
+
+def _of_constants(constants: Sequence[Constant | None]) -> Iterator[str]:
+    for constant in constants:
+        if isinstance(constant, DimVec):
+            for element in constant.elements:
+                yield from symbols_of(element)
 
 
 def fresh_symbols(types: Sequence[Type], bound: set[str]) -> list[tuple[str, int, int]]:

@@ -21,6 +21,9 @@ low memory, which is that of one stream, ends a branch before it opens the next 
 Where several streams hold much more than one, segments are therefore listed again with a `Restraint`: a stream takes
 the first ready task in the order of low memory, and stays idle rather than take one far ahead of the others, unless
 the longest way says that a task is urgent. `schedule` keeps that where it takes fewer bytes.
+
+Collectives have stream `COLLECTIVES` to themselves, for what stands behind one would wait for other devices. Tasks of
+one stream label are on one stream.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from math import inf
 
 from atc_py.schedule.clock import Lane, Prices, job_owners
 from atc_py.schedule.events import Events, reduced
+from atc_py.schedule.frames import Step
 from atc_py.schedule.jobs import Program
 from atc_py.schedule.lanes import Demand, Simulation, event_cycles, joining_cycles
 from atc_py.schedule.segments import Segment
@@ -46,6 +50,8 @@ STREAMS = 4
 LONGEST = 128
 """Tasks after which all streams join: what one of them still holds cannot pile up behind what the others do, and
 which lifetimes meet is known in linear time."""
+COLLECTIVES = 1
+"""The stream of collectives, where a plan has them and several streams."""
 MOST_STREAMS = 64
 """How many may be asked for (GE: LoadBalance takes 1 to 64)."""
 
@@ -102,7 +108,24 @@ def list_segments(
         return [None] * len(found)
     pieces = _pieces(program, prices)
     event = event_cycles(target)
-    return [_listed(s, [pieces.get(step.start) for step in s.steps], event, several, most) for s in found]
+    apart = any(_collective(step) for segment in found for step in segment.steps)
+    listed = []
+    for segment in found:
+        demands = [pieces.get(step.start) for step in segment.steps]
+        mine = any(map(_collective, segment.steps))
+        made = _listed(segment, demands, event, several, most - (apart and not mine))
+        listed.append(_beside(made) if apart and not mine and made is not None else made)
+    return listed
+
+
+def _collective(step: Step) -> bool:
+    return (step.node.engine or step.op.engine.value) == "hccl"
+
+
+def _beside(listed: Listed) -> Listed:
+    """The same with the stream of collectives left free."""
+    streams = tuple([s + (s >= COLLECTIVES) for s in listed.streams])
+    return Listed(listed.order, streams, listed.cycles)
 
 
 def list_again(
@@ -115,13 +138,13 @@ def list_again(
 ) -> list[Listed | None]:
     """The segments of `list_segments` with restraint; one that would take more than `PATIENCE` longer is as it was.
 
-    So is one in which priorities say the order.
+    So is one in which priorities say the order, or tasks have streams of their own.
     """
     pieces = _pieces(program, prices)
     event = event_cycles(target)
     result: list[Listed | None] = []
     for old, segment in zip(listed, found, strict=True):
-        if old is not None and not any(step.node.priority for step in segment.steps):
+        if old is not None and not any(s.node.priority or s.node.stream or _collective(s) for s in segment.steps):
             demands = [pieces[step.start] for step in segment.steps]
             urgency = _urgency(segment, _ranks([d.total for d in demands], segment.needs))
             width = 1 + max(old.streams)
@@ -166,10 +189,14 @@ def _listed(
     busiest = max(sum(d.units[k] * d.work for d in demands) for k in range(len(demands[0].units)))
     best, least = None, serial
     urgency = _urgency(segment, ranks)
+    homes = [_HCCL if _collective(step) else step.node.stream for step in segment.steps]
     for width in range(2, most + 1):
         if max(*ranks, busiest) + joining > least * (1 - GAIN):
             break
-        listed = _timed(_Lister(demands, event, segment.needs, urgency, width).run_list(), segment, demands, event)
+        lister = _Lister(demands, event, segment.needs, urgency, width)
+        if any(homes):
+            lister = _Homes(demands, event, segment.needs, urgency, width, homes)
+        listed = _timed(lister.run_list(), segment, demands, event)
         if listed.cycles + joining > least * (1 - GAIN):
             break
         best, least = listed, listed.cycles + joining
@@ -259,17 +286,71 @@ class _Lister(Simulation):
     def _take(self, now: float) -> None:
         """Idle streams take ready tasks."""
         while True in self.idle and (i := self.next(now)) >= 0:
-            needed = self.needs[i]
-            if len(needed) > 1:
-                needed = sorted(needed, key=lambda p: (-self.end[p], p))
-            others = [self.stream[p] for p in needed]
+            others = self.before(i)
             stream = next((s for s in others if self.idle[s]), -1)
+            self.run_on(i, self.idle.index(True) if stream < 0 else stream, others, now)
+
+    def before(self, i: int) -> list[int]:
+        """The streams of the tasks that task `i` needs, the one that has ended last first."""
+        needed = self.needs[i]
+        if len(needed) > 1:
+            needed = sorted(needed, key=lambda p: (-self.end[p], p))
+        return [self.stream[p] for p in needed]
+
+    def run_on(self, i: int, stream: int, others: Sequence[int], now: float) -> None:
+        """An idle stream takes task `i`, which needs tasks of the streams `others`."""
+        self.idle[stream] = False
+        self.stream[i] = stream
+        self.chosen.append((i, stream))
+        self.ask(i, now, len({s for s in others if s != stream}))
+
+
+_HCCL = "\0hccl"
+"""The home of collectives; no stream label is like it."""
+
+
+class _Homes(_Lister):
+    """Tasks of one home are on one stream, which the first of them takes; that of collectives is theirs alone."""
+
+    def __init__(
+        self,
+        demands: Sequence[Demand],
+        event: float,
+        needs: Sequence[Sequence[int]],
+        urgency: Sequence[tuple[int, float, int]],
+        width: int,
+        homes: Sequence[str],
+    ) -> None:
+        super().__init__(demands, event, needs, urgency, width)
+        self.homes = homes
+        self.home: dict[str, int] = {_HCCL: COLLECTIVES} if _HCCL in homes else {}
+
+    def _take(self, now: float) -> None:
+        """As usual; a task whose stream is busy waits for it, and others go before."""
+        waiting = []
+        while True in self.idle and (i := self.next(now)) >= 0:
+            others = self.before(i)
+            stream = self._stream(self.homes[i], others)
             if stream < 0:
-                stream = self.idle.index(True)
-            self.idle[stream] = False
-            self.stream[i] = stream
-            self.chosen.append((i, stream))
-            self.ask(i, now, len({s for s in others if s != stream}))
+                waiting.append(i)
+                continue
+            if self.homes[i]:
+                self.home.setdefault(self.homes[i], stream)
+            self.run_on(i, stream, others, now)
+        for i in waiting:
+            self.open(i)
+
+    def _stream(self, home: str, others: Sequence[int]) -> int:
+        """The idle stream for a task of this home (-1: none yet)."""
+        if home in self.home:
+            stream = self.home[home]
+            return stream if self.idle[stream] else -1
+        apart = self.home.get(_HCCL, -1)
+        idle = [s for s in (*others, *range(len(self.idle))) if self.idle[s] and s != apart]
+        if home:  # a stream that no other label has, if there is one
+            taken = self.home.values()
+            idle = [s for s in idle if s not in taken] + idle
+        return idle[0] if idle else -1
 
 
 class _Restrained(_Lister):
@@ -339,10 +420,13 @@ def assign(found: Sequence[Segment], streams: Mapping[int, int]) -> Streams:
 
 
 def by_node(listed: Sequence[Listed | None], found: Sequence[Segment]) -> dict[int, tuple[int, int]]:
-    """For each task that is listed, by its node's identity, its rank in its segment's new order and its stream."""
+    """For each task that is listed, by its node's identity, its rank in the new order and its stream.
+
+    Ranks rise from segment to segment.
+    """
     result: dict[int, tuple[int, int]] = {}
     for item, segment in zip(listed, found, strict=True):
         if item is not None:
-            for rank, (i, stream) in enumerate(zip(item.order, item.streams, strict=True)):
+            for rank, (i, stream) in enumerate(zip(item.order, item.streams, strict=True), len(result)):
                 result[id(segment.steps[i].node)] = (rank, stream)
     return result

@@ -255,4 +255,4 @@ def test_large_numbers_stay_exact(effort: Effort) -> None:
 def test_what_cannot_be_asked_is_refused() -> None:
     for wrong in ({"capacity": -1}, {"alignment": 0}, {"effort": "x"}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            plan_memory([Block(0, 1, 1)], **wrong)  # type: ignore[arg-type]
+            plan_memory([Block(0, 1, 1)], **wrong)

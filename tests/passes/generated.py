@@ -224,6 +224,15 @@ def loop(m: Maker, a: int, b: int, c: int) -> Made:
     return [m.scaled(r, 2 * m.bound.get(x.value, 1.0)) for r in made]
 
 
+@step
+def collective(m: Maker, a: int, b: int, c: int) -> Made:
+    """In the group of one that the interpreter is."""
+    both = [m.b.op(op, m.real(n), outputs=2)[0] for op, n in (("HcomAllReduce", a), ("HcomAllToAll", b))]
+    for made in both:
+        m.bound[made.value] = m.bound[m.b.graph.producer(made.value).inputs[0]]
+    return both
+
+
 # -- whole graphs --------------------------------------------------------------------------------------------------
 
 

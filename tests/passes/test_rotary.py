@@ -47,11 +47,12 @@ def angles(b: Builder, how: str, lay: tuple[int, ...] = (B, 1, S, D), size: int 
         scale = b.const(1.5, np.float32)
         return b.op("Mul", b.op("Cos", both), scale), b.op("Mul", b.op("Sin", both), scale)
     table = np.outer(np.arange(9), 0.5 ** np.arange(size // 2)).astype(np.float32)
-    tables = [np.concatenate([f(table), f(table)], axis=-1) for f in (np.cos, np.sin)]
+    cos, sin = (np.concatenate([f(table), f(table)], axis=-1) for f in (np.cos, np.sin))
     if how == "table":
         at = b.input("positions", (lay[0], S), DType.INT64)
-        return tuple(b.op("Unsqueeze", b.op("Gather", b.const(t), at), b.const([1])) for t in tables)  # type: ignore[return-value]
-    return tuple(b.const(t[:S].reshape(1, 1, S, size)) for t in tables)  # type: ignore[return-value]
+        rows = [b.op("Unsqueeze", b.op("Gather", b.const(t), at), b.const([1])) for t in (cos, sin)]
+        return rows[0], rows[1]
+    return b.const(cos[:S].reshape(1, 1, S, size)), b.const(sin[:S].reshape(1, 1, S, size))
 
 
 def the_rotary(graph: Graph) -> Any:

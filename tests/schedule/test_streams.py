@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from onnx import ModelProto
 
 from atc_py import Options, Session, compile_model
-from atc_py.compiler import prove
+from atc_py.compiler import compile_graph, prove
 from atc_py.emit import om_bytes
 from atc_py.errors import AtcError
+from atc_py.graph import Builder
+from atc_py.ir.graph import Graph
 from atc_py.memory.bind import aligned, bind
 from atc_py.plan.text import print_plan
 from atc_py.plan.types import Buffer, Plan, Space, Static, Task
@@ -169,3 +171,33 @@ def test_random_branches_in_random_interleavings(proto: ModelProto, seed: int) -
     for k in range(3):
         got = Session(replace(loaded, plans=(shuffled(loaded.plan, seed + k),))).run(None, feeds)
         assert all(np.array_equal(a, b) for a, b in zip(got, want, strict=True))
+
+
+def test_tasks_of_one_label_share_a_stream() -> None:
+    """Two towers, the products of each under a label: each label is on one stream, and labels that differ on two."""
+    graph = _labelled(("left", "right"))
+    plan = compile_graph(graph, Options(disabled_passes=frozenset({"fusion"}))).plan
+    labels = {o: n.stream for n in graph.nodes.values() for o in n.origin if n.stream}
+    streams: dict[str, set[int]] = {}
+    for task in plan.tasks():
+        for label in {labels[o] for o in task.origin if o in labels}:
+            streams.setdefault(label, set()).add(task.stream)
+    assert plan.streams > 1 and all(len(s) == 1 for s in streams.values())
+    assert streams["left"] != streams["right"]
+    prove(plan)
+    one = compile_graph(_labelled(("same", "same")), Options(disabled_passes=frozenset({"fusion"}))).plan
+    assert {t.stream for t in one.tasks() if t.kernel == "MatMul"} == {0}
+
+
+def _labelled(labels: tuple[str, str]) -> Graph:
+    """Two towers; the products of each have its label."""
+    b = Builder("labelled")
+    weight, ends = b.const(np.eye(64, dtype=np.float32)), []
+    for name, label in zip("ab", labels, strict=True):
+        x = b.data(name, "float32", (64, 64))
+        for k in range(5):
+            x = b.op("MatMul", x, weight, name=f"{name}{k}")
+            b.graph.producer(x.value).stream = label
+            x = b.op("Softmax", x)
+        ends.append(x)
+    return b.build(y=b.op("Add", *ends))
