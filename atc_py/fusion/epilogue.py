@@ -18,8 +18,8 @@ from atc_py.fusion.rule import Constraint, Join, Rule
 from atc_py.fusion.tiles import Misfit
 from atc_py.ops.base import Op
 from atc_py.ops.build import lookup
-from atc_py.ops.pattern import Pattern
 from atc_py.ops.shapes import show
+from atc_py.ops.traits import Pattern
 
 BY_CHANNEL = frozenset({Pattern.SCALE, Pattern.CHANNEL_NORM})
 """Operators that change the scale of a tensor channel by channel."""

@@ -15,8 +15,8 @@ from atc_py.fusion.rule import PRODUCER, Constraint, Join, Rule
 from atc_py.ir.graph import ABSENT
 from atc_py.ops.base import Op
 from atc_py.ops.build import lookup
-from atc_py.ops.pattern import Pattern
 from atc_py.ops.shapes import show
+from atc_py.ops.traits import Pattern
 
 PREPARING = frozenset({Pattern.ROW_NORM, Pattern.COMBINE, Pattern.PAD})
 """What may come before a product, beside what may follow one."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from atc_py.fusion.constraints import BORDER, ENGINE, KNOWN, LABEL, elementwise, quiet
 from atc_py.fusion.rule import Constraint, Join, Rule
 from atc_py.ops.base import Op
-from atc_py.ops.pattern import Pattern
+from atc_py.ops.traits import Pattern
 
 NORMS = frozenset({Pattern.SCALE, Pattern.CHANNEL_NORM, Pattern.ROW_NORM, Pattern.NORM})
 POOLS = frozenset({Pattern.POOL, Pattern.GLOBAL_POOL})

@@ -18,8 +18,8 @@ from atc_py.ir.types import Tensor
 from atc_py.ops import tiles_attention
 from atc_py.ops.attention_impl import attend, masks
 from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Product, Result, Shape, declare
-from atc_py.ops.pattern import Pattern
 from atc_py.ops.shapes import show
+from atc_py.ops.traits import Pattern
 
 attention = declare(
     "Attention",

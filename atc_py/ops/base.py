@@ -16,7 +16,6 @@ constant folding, the simulator and the check all use the same functions.
 
 from __future__ import annotations
 
-import enum
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,162 +27,21 @@ import numpy as np
 
 from atc_py.ir.dims import DimOverflow, Size, prod
 from atc_py.ir.graph import Graph
-from atc_py.ir.types import DType, Format, Tensor, Type
-from atc_py.ops.pattern import Pattern
+from atc_py.ir.types import DType, Tensor, Type
+from atc_py.ops.traits import REQUIRED, Attr, Cost, Engine, Flags, Layout, Pattern, Product
 
 if TYPE_CHECKING:
     from atc_py.ops.tiles import Need, Wanted
+
+__all__ = [
+    "REQUIRED", "Array", "Attr", "Call", "Cost", "Engine", "Flags", "Infer", "InferError", "Layout", "Op", "Pattern",
+    "Product", "Result", "Shape", "declare", "elements", "scratch", "scratch_nbytes",
+]  # fmt: skip
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Shape: TypeAlias = "tuple[Size, ...]"
 Result: TypeAlias = "Type | Sequence[Type | None] | None"
 """What an infer function returns: one type, or one for each output (None for an output that nobody asked for)."""
-
-
-class Engine(enum.Enum):
-    """Where an operator runs, cheapest first."""
-
-    AICORE = "aicore"
-    HCCL = "hccl"
-    """The links to other devices: collectives. They read and write AI Core's memory."""
-    AICPU = "aicpu"
-    HOST = "host"
-
-    def __repr__(self) -> str:
-        return self.value
-
-
-@dataclass(frozen=True)
-class Flags:
-    """What passes may do with an operator. Everything is off unless the declaration says so.
-
-    `inplace`: inputs whose buffer output 0 may take over (same shape and dtype, read elementwise).
-    `alias`: the output is a view of input 0 (Reshape and its like): no task, no bytes moved.
-    `layout_agnostic`: an elementwise kernel that also works on stored arrays, whatever the order of their axes.
-    `splittable`: output axes along which the work can be cut into independent parts.
-    `keeps_zero`: zero in gives zero out, so that padding lanes stay zero.
-    `type_only`: of its inputs it reads the types alone, never the bytes (Shape and its like).
-    `random`: draws from the counter-based generator; never folded, merged or reordered.
-    `fp16_safe`: float16 has range and precision enough for what it reads and makes; sums are float32 inside.
-    `cube`: inputs that the cube unit multiplies. Sums are float32; the node's attribute `out_dtype`, where it is set,
-    is the dtype in which output 0 leaves the unit instead of that of the operands.
-    `moves`: the elements of the outputs are elements of the inputs, whatever their dtype is.
-    `wide_inputs`: inputs that stay float32 where the others are narrower (parameters of statistics, what is quantised).
-    `joins`: the output is the inputs one after the other along the attribute `axis`; `cuts`: the outputs, one after the
-    other along it, are input 0.
-    `pattern`: the kind of work, for fusion, of an operator that is not elementwise.
-    """
-
-    elementwise: bool = False
-    fusible: bool = False
-    recomputable: bool = False
-    inplace: tuple[int, ...] = ()
-    alias: bool = False
-    layout_agnostic: bool = False
-    splittable: tuple[int, ...] = ()
-    deterministic: bool = True
-    side_effects: bool = False
-    fp16_safe: bool = False
-    keeps_zero: bool = False
-    commutative: bool = False
-    random: bool = False
-    control: bool = False
-    type_only: bool = False
-    cube: tuple[int, ...] = ()
-    moves: bool = False
-    wide_inputs: tuple[int, ...] = ()
-    joins: bool = False
-    cuts: bool = False
-    pattern: Pattern | None = None
-
-
-REQUIRED = object()
-"""The default of an attribute that must be given."""
-
-
-@dataclass(frozen=True)
-class Attr:
-    """An attribute: its kind (`int float str ints floats strs bytes dtype tensor type dims`) and its default.
-
-    A default of None means that the attribute may be absent and its absence has a meaning of its own.
-    """
-
-    kind: str
-    default: Any = REQUIRED
-
-
-@dataclass(frozen=True)
-class Product:
-    """What the cube unit multiplies: `count` times [m, k·taps] × [k·taps, n].
-
-    A convolution over C channels in `groups` groups, with K filters of `taps` positions and P output positions in the
-    batch, is Product(m=P, k=C/groups, n=K/groups, count=groups, taps=taps, grouped=True). Neighbouring products of a
-    grouped one may be multiplied as one block-diagonal product, which fills a block of the cube with narrow groups.
-    `inner`: the left operand is made by the same task and does not come from memory. `rows`: the task goes on with the
-    result or the operand, so that a core makes whole rows of it. `packs`: over few channels, several filter positions
-    share a block. `serial`: each of the `count` products needs the result of the one before, as the steps of a
-    recurrence do.
-    """
-
-    m: Size
-    k: Size
-    n: Size
-    count: Size = 1
-    taps: Size = 1
-    grouped: bool = False
-    inner: bool = False
-    rows: bool = False
-    packs: bool = True
-    serial: bool = False
-
-    @property
-    def macs(self) -> Size:
-        """Multiply-accumulates, without the padding of blocks."""
-        return self.count * self.m * self.k * self.taps * self.n
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Work of one task: what the cube multiplies, what the vector unit computes, and how data moves.
-
-    `macs` are multiply-accumulates; with `products`, which tell their shapes, it is their sum. `vector` counts element
-    operations in the tensors' own dtype, `wide` those that are done in float32 whatever the dtype is. Bytes moved are
-    those of the operands, except: `reads` has the number of elements of an input that are read where it is not all
-    of them; `run` is how many elements lie together where data is moved in pieces (0: in rows of any length); `row`
-    is how many elements a reduction must see before it can write (where they do not fit the unified buffer, the
-    input is read twice). A collective sends so many elements over a device's link (`sent`), in so many `messages` one
-    after the other. `target` makes cycles of all of it.
-    """
-
-    macs: Size = 0
-    vector: Size = 0
-    wide: Size = 0
-    products: tuple[Product, ...] = ()
-    reads: Mapping[int, Size] = field(default_factory=dict)
-    run: Size = 0
-    row: Size = 0
-    sent: Size = 0
-    messages: Size = 0
-
-    def __post_init__(self) -> None:
-        if self.products:
-            object.__setattr__(self, "macs", sum((p.macs for p in self.products[1:]), self.products[0].macs))
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How an operator takes its operands on units that work on blocks of channels.
-
-    `maps` are the inputs that are feature maps: they and all outputs lie as NC1HWC0 together, or none of them does; the
-    outputs stay plain where they are no maps (`makes_maps`). `needs`: there is no kernel for plain ones. `weights` are
-    the formats of constant inputs; those of an operator that has maps are asked for where these lie in blocks. Every
-    other operand lies as the model means it.
-    """
-
-    maps: tuple[int, ...] = ()
-    needs: bool = False
-    weights: Mapping[int, Format] = field(default_factory=dict)
-    makes_maps: bool = True
 
 
 class InferError(Exception):
@@ -499,13 +357,17 @@ REGISTRY: dict[str, Op] = {}
 """Every operator whose module has been imported; `atc_py.ops.get` imports what is asked for."""
 
 
+NO_FLAGS = Flags()
+"""Nothing is assumed."""
+
+
 def declare(
     name: str,
     *,
     inputs: str,
     outputs: str,
     attrs: Mapping[str, Attr] | None = None,
-    flags: Flags = Flags(),
+    flags: Flags = NO_FLAGS,
     engine: Engine = Engine.AICORE,
     bodies: tuple[str, ...] = (),
     host_inputs: tuple[int, ...] = (),

@@ -9,7 +9,7 @@ from atc_py.ops import elementwise_values as values
 from atc_py.ops.base import Array, Attr, Call, Flags, Infer, Result, declare
 from atc_py.ops.cast_convert import convert
 from atc_py.ops.elementwise_base import apply, fitting, vector_cost
-from atc_py.ops.pattern import Pattern
+from atc_py.ops.traits import Pattern
 
 _FLAGS = Flags(elementwise=True, fusible=True, recomputable=True, layout_agnostic=True, keeps_zero=True, fp16_safe=True)
 _ROUNDING = {"saturate": Attr("int", 1), "round_mode": Attr("str", "up")}

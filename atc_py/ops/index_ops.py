@@ -18,9 +18,9 @@ from atc_py.ir.dims import Size, prod
 from atc_py.ops import tiles_moves
 from atc_py.ops.base import Array, Attr, Call, Cost, Engine, Flags, Infer, InferError, Result, declare
 from atc_py.ops.move_costs import picked
-from atc_py.ops.pattern import Pattern
 from atc_py.ops.shape_values import boxed, known, plain, tidy
 from atc_py.ops.shapes import axis, show
+from atc_py.ops.traits import Pattern
 
 PICK = Flags(recomputable=True, fp16_safe=True, moves=True)
 

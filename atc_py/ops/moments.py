@@ -24,8 +24,8 @@ from atc_py.ir.dims import Size, ceildiv, prod
 from atc_py.ir.types import DType, Tensor
 from atc_py.ops.base import REQUIRED, Array, Attr, Call, Cost, Flags, Infer, Result, Shape, declare
 from atc_py.ops.layouts import feature_maps
-from atc_py.ops.pattern import Pattern
 from atc_py.ops.tiles import Need, Region, Wanted, blocks, hull
+from atc_py.ops.traits import Pattern
 
 _FLAGS = Flags(fusible=True, recomputable=True, splittable=(0, 1), fp16_safe=True)
 

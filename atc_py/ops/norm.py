@@ -17,9 +17,9 @@ from atc_py.ir.types import DType, Tensor
 from atc_py.ops import tiles_rows
 from atc_py.ops.base import REQUIRED, Array, Attr, Call, Cost, Flags, Infer, Op, Result, Shape, declare
 from atc_py.ops.layouts import feature_maps
-from atc_py.ops.pattern import Pattern
 from atc_py.ops.shapes import axes as axes_of
 from atc_py.ops.shapes import axis as axis_of
+from atc_py.ops.traits import Pattern
 
 EPSILON = Attr("float", 1e-5)
 STASH = Attr("int", 1)

@@ -12,8 +12,8 @@ import numpy as np
 from atc_py.ir.dims import prod
 from atc_py.ops import tiles_rows
 from atc_py.ops.base import REQUIRED, Array, Attr, Call, Cost, Flags, Infer, Result, declare
-from atc_py.ops.pattern import Pattern
 from atc_py.ops.shapes import axes as axes_of
+from atc_py.ops.traits import Pattern
 
 l2_normalize = declare(
     "L2Normalize",

@@ -16,9 +16,9 @@ from atc_py.ir.types import DType, Tensor
 from atc_py.ops import tiles_cube
 from atc_py.ops.base import REQUIRED, Array, Attr, Call, Cost, Flags, Infer, Op, Result, Shape, declare
 from atc_py.ops.layouts import feature_maps
-from atc_py.ops.pattern import Pattern
 from atc_py.ops.pool_impl import accumulator, counts, lowest, maximum_indices, reduce
 from atc_py.ops.shapes import concrete
+from atc_py.ops.traits import Pattern
 from atc_py.ops.window import WINDOW_ATTRS, Window, ints, per_axis, positive, window
 
 POOL_ATTRS = {**WINDOW_ATTRS, "kernel_shape": Attr("ints", REQUIRED), "ceil_mode": Attr("int", 0)}

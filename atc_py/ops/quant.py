@@ -25,9 +25,9 @@ from atc_py.ops.base import Array, Attr, Call, Flags, Infer, Result, Shape, decl
 from atc_py.ops.cast_convert import convert, is_integer
 from atc_py.ops.elementwise_base import FLOAT8, HALVES, blockwise, check_dtype, check_same_dtype, vector_cost
 from atc_py.ops.layouts import feature_maps
-from atc_py.ops.pattern import Pattern
 from atc_py.ops.shapes import axis as checked_axis
 from atc_py.ops.shapes import show
+from atc_py.ops.traits import Pattern
 
 SMALL_FLOATS = frozenset({DType.FLOAT4_E2M1, DType.FLOAT6_E2M3, DType.FLOAT6_E3M2})
 _SUB_BYTE = frozenset(d for d in DType if d.is_int and d.bits < 8)

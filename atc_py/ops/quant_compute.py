@@ -31,8 +31,8 @@ from atc_py.ops.conv import ATTRS as CONV_ATTRS
 from atc_py.ops.elementwise_base import FLOAT8, HALVES, check_dtype, check_same_dtype, fitting
 from atc_py.ops.layouts import feature_maps, right_operand
 from atc_py.ops.linear import matmul_product, matmul_result
-from atc_py.ops.pattern import Pattern
 from atc_py.ops.quant import limits, to_integers
+from atc_py.ops.traits import Pattern
 
 BYTES = frozenset({DType.INT8, DType.UINT8})
 _EXACT32 = float(1 << 24)

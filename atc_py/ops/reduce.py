@@ -29,10 +29,10 @@ from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Op, Result, d
 from atc_py.ops.cast_convert import to_integer
 from atc_py.ops.elementwise_base import FLOATS, NUMBERS, check_dtype, fitting, vector_cost
 from atc_py.ops.layouts import reduces
-from atc_py.ops.pattern import Pattern
 from atc_py.ops.shapes import axes as checked_axes
 from atc_py.ops.shapes import axis as checked_axis
 from atc_py.ops.shapes import concrete, reduced
+from atc_py.ops.traits import Pattern
 
 Axes = tuple[int, ...]
 Join = Callable[[Array, Axes, bool, "Array | None"], Array]

@@ -18,9 +18,9 @@ from atc_py.ops import tiles_moves
 from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, InferError, Result, Shape, declare
 from atc_py.ops.layouts import pads, slices
 from atc_py.ops.move_costs import cut_out
-from atc_py.ops.pattern import Pattern
 from atc_py.ops.shape_values import FAR, fresh_shape, known, negative, nonnegative, small, tidy
 from atc_py.ops.shapes import axes, concrete, show
+from atc_py.ops.traits import Pattern
 
 slice_op = declare(
     "Slice",

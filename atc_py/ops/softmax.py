@@ -25,8 +25,8 @@ from atc_py.ir import dims
 from atc_py.ops import tiles_rows
 from atc_py.ops.base import Array, Attr, Call, Cost, Flags, Infer, Op, Result, declare
 from atc_py.ops.elementwise_base import FLOATS, check_dtype, fitting, wide
-from atc_py.ops.pattern import Pattern
 from atc_py.ops.shapes import axis as checked_axis
+from atc_py.ops.traits import Pattern
 
 _ROWS = 1 << 18
 """Elements that are worked on at a time: 1 MiB of float32."""
