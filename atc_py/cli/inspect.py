@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,13 +45,10 @@ def verb(ctx: click.Context, /, file: str, **given: Any) -> None:
 
 
 def is_onnx(path: str) -> bool:
-    """Whether a file is an ONNX model rather than an OM: by the magic, then by the suffix."""
-    try:
-        with open(path, "rb") as stream:
-            if stream.read(4) == b"IMOD":
-                return False
-    except OSError:
-        return False
+    """Whether a file is an ONNX model rather than an OM: by the magic, else by the suffix, be it there or not."""
+    with suppress(OSError), open(path, "rb") as stream:
+        if stream.read(4) == b"IMOD":
+            return False
     return Path(path).suffix.lower() != ".om"
 
 

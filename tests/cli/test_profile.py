@@ -201,3 +201,8 @@ def test_a_folder_that_is_missing_is_named_before_any_work(tmp_path: Path, optio
 def test_run_names_the_missing_folder_of_its_trace(om: Path, tmp_path: Path) -> None:
     (problem,) = problems(atc("run", om, "--profile", tmp_path / "no" / "t.json", "--json"))
     assert problem["code"] == "E13001" and "there is no folder" in problem["cause"]
+
+
+def test_a_file_that_is_not_there_is_said_to_be_so() -> None:
+    [p] = problems(atc("profile", "no.onnx", "--soc-version", "Ascend310P3", "--json"))
+    assert (p["code"], p["place"]) == ("E13000", "no.onnx")
