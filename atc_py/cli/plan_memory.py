@@ -25,7 +25,8 @@ atc plan-memory buffers.csv --capacity 1048576 --effort max --json
 @command(
     "plan-memory",
     "Give each buffer of BUFFERS, a CSV file with the columns id, lower, upper and size, an offset such that no two "
-    "share bytes while both live. A buffer lives from lower on and no longer at upper.",
+    "share bytes while both live. A buffer lives from lower on and no longer at upper. A column alignment "
+    "says of what each offset is a multiple.",
     EXAMPLES,
 )
 @click.argument("buffers", type=click.Path())
@@ -43,15 +44,15 @@ atc plan-memory buffers.csv --capacity 1048576 --effort max --json
 def verb(buffers: str, capacity: int | None, output: str | None, **given: Any) -> None:
     """Read, plan, write, report."""
     from atc_py.cli.files import writable, writing
-    from atc_py.memory import plan_memory
+    from atc_py.memory.aligned import plan_aligned
     from atc_py.memory.table import read_table, with_offsets
 
     if output is not None:
         writable(Path(output))
     table = read_table(Path(buffers))
-    given["alignment"] = lcm(given["alignment"], table.alignment)
-    found = plan_memory(table.blocks, alignment=given["alignment"], capacity=capacity, effort=given["effort"])
-    _check_capacity(buffers, found, capacity, given["effort"], given["alignment"])
+    alignments = [lcm(given["alignment"], own) for own in table.alignments]
+    found = plan_aligned(table.blocks, alignments, capacity=capacity, effort=given["effort"])
+    _check_capacity(buffers, found, capacity, given["effort"], min(alignments, default=1))
     if output is not None:
         with writing(Path(output)):
             Path(output).write_text(with_offsets(table, found.offsets), encoding="utf-8", newline="")
@@ -70,7 +71,7 @@ def _check_capacity(buffers: str, found: Assignment, capacity: int | None, effor
         return
     if found.lower_bound > capacity:
         least = f"{found.lower_bound:,} bytes are live at once"
-        if alignment > 1:
+        if alignment > 1:  # then of all offsets
             least = f"no plan with offsets at multiples of {alignment:,} takes less than {found.lower_bound:,} bytes"
         cause = f"{least}, the capacity is {capacity:,}"
         raise error("E20061", buffers, cause, "no plan can fit: give more capacity or fewer buffers")

@@ -5,8 +5,8 @@
     b,1,3,1024                     b,1,3,1024,0
 
 A buffer lives in the half-open interval [lower, upper). Columns may come in any order, others are carried along, and
-an `offset` that is there already is replaced. MiniMalloc's column `alignment` is honoured: offsets are multiples of all
-that it holds; its `gaps`, times at which a buffer need not be kept, are not used: a plan without them holds with them.
+an `offset` that is there already is replaced. MiniMalloc's column `alignment` is honoured (empty: any offset); its
+`gaps`, times at which a buffer need not be kept, are not used: a plan without them holds with them.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _DIGITS = 20
 class Table:
     """The buffers of a file: the header, the rows as they were, and the blocks in the rows' order.
 
-    `alignment`: of what the column of that name asks for, the least common multiple.
+    `alignments`: of what each offset is to be a multiple.
     """
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     blocks: tuple[Block, ...]
-    alignment: int = 1
+    alignments: tuple[int, ...]
 
 
 def read_table(path: Path) -> Table:
@@ -75,7 +75,7 @@ def parse_table(text: str, name: str) -> Table:
     blocks: list[Block] = []
     found: list[Problem] = []
     seen: dict[str, int] = {}
-    alignments = {1}
+    alignments: list[int] = []
     try:
         for fields in reader:
             place = f"{name}:{reader.line_num}"
@@ -84,20 +84,20 @@ def parse_table(text: str, name: str) -> Table:
             if header is None:
                 header = _header(fields, place)
                 continue
-            block = _block(header, fields, place, seen, reader.line_num, found, alignments)
-            if block is not None:
+            read = _block(header, fields, place, seen, reader.line_num, found)
+            if read is not None:
                 rows.append(tuple(fields))
-                blocks.append(block)
+                blocks.append(read[0])
+                alignments.append(read[1])
     except csv.Error as e:
         raise error("E20060", f"{name}:{reader.line_num}", f"is not CSV: {e}", "save the table as CSV") from e
     if header is None:
         raise error("E20060", name, "is empty", f"the first line names the columns: {','.join(COLUMNS)}")
     _raise(found, name)
-    alignment = lcm(*alignments)
-    if alignment > LARGEST[ALIGNMENT]:
+    if lcm(*alignments) > LARGEST[ALIGNMENT]:
         cause = f"the alignments have no common multiple up to {LARGEST[ALIGNMENT]:,}"
         raise error("E20060", name, cause, "use powers of two")
-    return Table(header, tuple(rows), tuple(blocks), alignment)
+    return Table(header, tuple(rows), tuple(blocks), tuple(alignments))
 
 
 def _header(fields: Sequence[str], place: str) -> tuple[str, ...]:
@@ -121,9 +121,8 @@ def _block(
     seen: dict[str, int],
     line: int,
     found: list[Problem],
-    alignments: set[int],
-) -> Block | None:
-    """The block of one line, whose alignment goes to `alignments`; what is wrong with it goes to `found`."""
+) -> tuple[Block, int] | None:
+    """The block of one line and its alignment; what is wrong with it goes to `found`."""
 
     def wrong(cause: str, hint: str) -> None:
         found.append(Problem("E20060", place, cause, hint))
@@ -140,14 +139,13 @@ def _block(
         wrong(f"the id '{key[:40]}' is that of line {seen[key]} too", "give each buffer an id of its own")
     seen.setdefault(key, line)
     values = {c: _number(row[c], c, wrong) for c in COLUMNS[1:]}
-    if row.get(ALIGNMENT, "").strip():
-        alignments.add(_number(row[ALIGNMENT], ALIGNMENT, wrong) or 1)
+    alignment = _number(row[ALIGNMENT], ALIGNMENT, wrong) if row.get(ALIGNMENT, "").strip() else 1
     lower, upper, size = values["lower"], values["upper"], values["size"]
     if lower is not None and upper is not None and upper <= lower:
         wrong(f"upper {upper} is not above lower {lower}", "a buffer lives from lower on and no longer at upper")
-    if len(found) > before or lower is None or upper is None or size is None:
+    if len(found) > before or lower is None or upper is None or size is None or alignment is None:
         return None
-    return Block(lower, upper, size)
+    return Block(lower, upper, size), alignment
 
 
 def _number(text: str, column: str, wrong: object) -> int | None:

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from atc_py.memory import EFFORTS, Assignment, Block, Effort, lower_bound, plan_memory
+from atc_py.memory.aligned import plan_aligned
 from atc_py.memory.greedy import area, by_order, by_time, by_time_reversed, conflicts_of, size
 from atc_py.memory.problem import Budget
 from atc_py.memory.reduce import company_count, fill, join, peel, span_count
@@ -256,3 +257,13 @@ def test_what_cannot_be_asked_is_refused() -> None:
     for wrong in ({"capacity": -1}, {"alignment": 0}, {"effort": "x"}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             plan_memory([Block(0, 1, 1)], **wrong)
+
+
+@given(BLOCKS, st.randoms(use_true_random=False))
+def test_alignments_of_their_own(blocks: list[Block], rng: random.Random) -> None:
+    alignments = [rng.choice([1, 2, 3, 4]) for _ in blocks]
+    found = plan_aligned(blocks, alignments)
+    alive = [(b, o) for b, o in zip(blocks, found.offsets, strict=True) if b.lower < b.upper]
+    check(triples([b for b, _ in alive]), [o for _, o in alive], found.peak)
+    assert all(o % a == 0 for o, a in zip(found.offsets, alignments, strict=True))
+    assert lower_bound(blocks) <= found.lower_bound <= found.peak

@@ -76,12 +76,18 @@ def test_nothing_is_rounded_behind_the_last_buffer(tmp_path: Path) -> None:
     assert code == 1 and "no plan with offsets at multiples of 512 takes less than 517 bytes" in " ".join(text.split())
 
 
-def test_the_column_alignment_is_honoured(tmp_path: Path) -> None:
+def test_each_buffer_has_an_alignment_of_its_own(tmp_path: Path) -> None:
     path, out = tmp_path / "two.csv", tmp_path / "out.csv"
-    path.write_text("id,lower,upper,size,alignment\na,0,3,10,64\nb,1,4,5,\nc,1,4,5,32\n")
-    code, text = run(path, "--alignment", 3, "-o", out, "--json")
-    assert code == 0 and json.loads(text)["alignment"] == 192
-    assert {int(line.split(",")[-1]) % 192 for line in out.read_text().splitlines()[1:]} == {0}
+    path.write_text("id,lower,upper,size,alignment\na,0,3,100,64\nb,1,4,33,32\nc,2,5,10,\nd,4,6,200,512\n")
+    code, text = run(path, "--alignment", 2, "-o", out, "--json")
+    facts = json.loads(text)
+    offsets = [int(line.split(",")[-1]) for line in out.read_text().splitlines()[1:]]
+    assert code == 0 and [o % a for o, a in zip(offsets, (64, 32, 2, 512), strict=True)] == [0] * 4
+    assert facts["peak"] == 210 == facts["lower_bound"] and facts["optimal"]
+    path.write_text("id,lower,upper,size,alignment\na,0,1,8,64\nb,0,1,8,1\n")
+    assert run(path, "--capacity", 16)[0] == 0
+    code, text = run(path, "--capacity", 15)
+    assert code == 1 and "16 bytes are live at once" in text
 
 
 def test_a_plan_that_no_search_can_find(tmp_path: Path) -> None:
