@@ -149,9 +149,15 @@ class Sequences:
 
 
 def sequences(x: Array, shares: Array, lengths: Array | None, reverse: bool) -> Sequences:
-    """Arrange `x` [steps, batch, input] for one direction; `shares` as in `Sequences`."""
+    """Arrange `x` [steps, batch, input] for one direction; `shares` as in `Sequences`.
+
+    Raises `InferError` for a length below 0 or above the number of steps.
+    """
     steps, batch = x.shape[:2]
-    full = np.full(batch, steps, np.int64) if lengths is None else np.clip(lengths.astype(np.int64), 0, steps)
+    full = np.full(batch, steps, np.int64) if lengths is None else lengths.astype(np.int64)
+    wrong = next((int(n) for n in full if not 0 <= n <= steps), None)
+    if wrong is not None:
+        raise InferError(f"a sequence has a length of {wrong}, expected 0 to {steps}", "correct sequence_lens")
     times = np.arange(steps)[:, None]
     mask = None if np.all(full == steps) else (times < full)[:, :, None]
     if not reverse:

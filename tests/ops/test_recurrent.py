@@ -94,6 +94,13 @@ def test_batch_first(op: str, direction: str) -> None:
         np.testing.assert_allclose(a, b.swapaxes(0, 1), 1e-6)
 
 
+@pytest.mark.parametrize("wrong", [-1, 5])
+def test_lengths_that_no_sequence_has_are_refused(wrong: int) -> None:
+    x, w, r = normal(4, 2, 3), normal(1, 15, 3), normal(1, 15, 5)
+    with pytest.raises(InferError, match=f"length of {wrong}, expected 0 to 4"):
+        run("GRU", {"hidden_size": 5}, [x, w, r, None, np.array([2, wrong], np.int32)], 2)
+
+
 def test_ended_sequences() -> None:
     """What lies behind a sequence's end gives zeros and changes nothing; a length of 0 keeps the initial state."""
     x, h = normal(4, 2, 3), normal(1, 2, 5)
