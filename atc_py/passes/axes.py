@@ -223,12 +223,12 @@ def _from_source(a: Dims, whole: list[int], c: Dims, sizes: list[Size]) -> tuple
 
 
 def _to_result(c: Dims, whole: list[int]) -> tuple[Dims, tuple[int, ...], Dims]:
-    """The shape whose permutation is c: its axes in the order of x, those of size 1 before what they precede in c."""
-    runs: list[list[int]] = [[]]
-    for i, d in enumerate(c):
-        runs[-1].append(i)
-        if d != 1:
-            runs.append([])
-    lies = [axis for i in [*whole, len(runs) - 1] for axis in runs[i]]
+    """The shape whose permutation is c: its axes in the order of x, those of size 1 where c has them.
+
+    An axis of size 1 stays where it is, so that the permutation is the one of the same axes of a larger size.
+    """
+    proper = [i for i, d in enumerate(c) if d != 1]
+    queue = iter([proper[i] for i in whole])
+    lies = [i if d == 1 else next(queue) for i, d in enumerate(c)]
     back = {axis: at for at, axis in enumerate(lies)}
     return tuple([c[i] for i in lies]), tuple([back[i] for i in range(len(c))]), c

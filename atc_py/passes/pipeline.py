@@ -42,6 +42,7 @@ from atc_py.passes.loops import simplify_loops
 from atc_py.passes.moments import take_moments
 from atc_py.passes.norms import recognise_norms
 from atc_py.passes.parts import merge_parts
+from atc_py.passes.picks import pick_first
 from atc_py.passes.pixels import recognise_pixel_shuffles
 from atc_py.passes.precision import check_mode, mark_precision
 from atc_py.passes.quantized import fold_quantized
@@ -67,6 +68,7 @@ OPTIMIZE: tuple[Pass, ...] = (
     Pass("axes", merge_axes, 1, "a Transpose between two Reshapes moves the axes that it means"),
     Pass("pixels", recognise_pixel_shuffles, 1, "Reshape, Transpose, Reshape that shuffle pixels become one operator"),
     Pass("parts", merge_parts, 1, "chains of Slice, Split, Concat and Pad become one, or none"),
+    Pass("picks", pick_first, 2, "what takes few elements of a table takes them before the table is computed"),
     Pass("broadcasts", delay_broadcasts, 2, "Expands and Reshapes wait until after elementwise operators"),
     Pass("arithmetic", simplify_arithmetic, 1, "arithmetic with constants takes one form"),
     Pass("cse", merge_common, 1, "nodes that compute the same thing become one"),

@@ -16,8 +16,9 @@ from atc_py.ir.types import DType, Tensor
 from atc_py.ops.base import Infer
 from atc_py.ops.build import lookup
 from atc_py.passes import LowerOptions, lower, optimize
+from atc_py.schedule.graph_jobs import graph_program
 from atc_py.schedule.hint import default_hint
-from atc_py.schedule.jobs import graph_program, sizes_of
+from atc_py.schedule.jobs import sizes_of
 from atc_py.target import load
 from atc_py.target.cost import Work, work_of
 from models import catalog

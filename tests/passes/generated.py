@@ -75,6 +75,16 @@ def cut(m: Maker, a: int, b: int, c: int) -> Made:
 
 
 @step
+def look_up(m: Maker, a: int, b: int, c: int) -> Made:
+    """Rows of a table of bytes, by numbers that the run makes."""
+    x = m.real(a)
+    rows = m.op("Cast", m.op("Greater", x, m.const(0.1 * b)), to=DType.INT64)
+    table = m.const(np.random.default_rng(c).integers(-128, 128, (500, 4)), np.int8)
+    pair = m.const(0.01), m.const(c % 3, np.int8)
+    return m.scaled(m.op("Gather", m.op("DequantizeLinear", table, *pair), rows), 1 / 64)
+
+
+@step
 def join(m: Maker, a: int, b: int, c: int) -> Made:
     x = m.real(a, 2)
     axis = c % rank(tensor(x))

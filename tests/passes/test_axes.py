@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from atc_py.ir.dims import symbol
 from atc_py.ir.graph import Range
-from atc_py.passes.axes import plan, refine
+from atc_py.passes.axes import plan, refine, through
 from tests.passes.interp import Builder, optimized, whole, work
 
 N, S = symbol("N"), symbol("S")
@@ -104,3 +104,11 @@ def test_chains(x: Any, middle: Any, perm: Any, last: Any, left: list[str]) -> N
     sources = {name: (v, x.index(d)) for name, d in (("N", N), ("S", S)) if d in x}
     y = shaped(b.op("Transpose", shaped(v, middle), perm=perm), last)
     assert work(optimized(b.done(y), {"N": 2, "S": 3})) == left
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_axes_of_size_1_stay_where_larger_ones_would(batch: int) -> None:
+    """Heads of one sequence are taken apart as those of two are."""
+    a, b, c = (batch, 16, 384), (batch, 16, 12, 32), (batch, 12, 16, 32)
+    assert plan(a, b, (0, 2, 1, 3), c) == (b, (0, 2, 1, 3), c)
+    assert through(a, (0, 1, 2), b) == (b, (0, 1, 2, 3))
