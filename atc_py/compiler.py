@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from atc_py import collector, frontend
 from atc_py.emit import Om
-from atc_py.errors import AtcError, Problem, Problems
+from atc_py.errors import AtcError, Problem, Problems, error
 from atc_py.frontend import model_file
-from atc_py.frontend.gears import Gearing, option_text, read_gears
+from atc_py.frontend.codes import NODE
+from atc_py.frontend.gears import Gearing, given_gears, option_text, read_gears
+from atc_py.frontend.inputs import whole
 from atc_py.fusion import Rule, load_all
 from atc_py.fusion.switches import Switches, read_switches
 from atc_py.ir.clone import clone
@@ -40,8 +42,9 @@ from atc_py.passes import (
     pass_names,
 )
 from atc_py.passes.mixlist import NO_LISTS, PrecisionLists, check_nodes
-from atc_py.plan.gears import gear_values
-from atc_py.plan.types import Plan
+from atc_py.plan.gears import GEAR_LISTS, gear_list, gear_values, list_text
+from atc_py.plan.live import violated
+from atc_py.plan.types import Plan, Requirement
 from atc_py.plan.verify import verify
 from atc_py.schedule import (
     MOST_STREAMS,
@@ -104,11 +107,11 @@ class Options:
     dynamic_dims: Sequence[Sequence[int]] = ()
 
     def gears(self) -> dict[str, tuple[tuple[int, ...], ...]]:
-        """The lists of sizes that are given, by the option's name: tuples of one size, of two, of any number."""
-        batches = tuple([(size,) for size in self.dynamic_batch_size])
-        images, dims = (tuple(map(tuple, given)) for given in (self.dynamic_image_size, self.dynamic_dims))
-        found = {"dynamic_batch_size": batches, "dynamic_image_size": images, "dynamic_dims": dims}
-        return {name: values for name, values in found.items() if values}
+        """The lists of sizes that are given, by the option's name: tuples of one size, of two, of any number.
+
+        Raises `AtcError` E10001 for what is none.
+        """
+        return given_gears({name: getattr(self, name) for name in GEAR_LISTS})
 
     def optimize_options(self) -> OptimizeOptions:
         """The part that `optimize` reads."""
@@ -203,12 +206,18 @@ def _with_gears(model: str | Path | onnx.ModelProto, options: Options, target: T
     the sizes that vary as symbols, so that the OM can be compiled again for others.
     """
     gearing = read_gears(model_file.load(model).proto, options.input_shapes, options.gears())
+    hinted = [s for s in options.input_hint if s in gearing.symbols]
+    if hinted:
+        cause = (
+            f"{', '.join(hinted)} has its sizes from {option_text(gearing.option)}, at which all figures are evaluated"
+        )
+        raise error("E10001", "--input-hint-shape", cause, "leave it out")
     plain = replace(options, dynamic_batch_size=(), dynamic_image_size=(), dynamic_dims=())
     oms = _each_gear(model, plain, gearing, target, stage)
     any_size, warnings = stage("any size", lambda: _any_size(model, plain, stage.silent()))
     sizes = GearSizes(gearing.symbols, gearing.gears, gearing.names, gearing.types, _output_types(any_size))
     graphs = [om.lowered for om in oms]
-    plan = merged([om.plan for om in oms], graphs, sizes, {gearing.option: gearing.text})
+    plan = _listed(merged([om.plan for om in oms], graphs, sizes, {gearing.option: ""}))
     om = oms[next(k for k, gear in enumerate(gear_values(plan)) if gear == plan.hint)]
     made = Om(om.name, any_size or om.canonical, om.lowered, [plan], om.before, om.report, om.options, target=target)
     made.binding = stage("verify", lambda: prove(plan))
@@ -218,19 +227,59 @@ def _with_gears(model: str | Path | onnx.ModelProto, options: Options, target: T
     return made
 
 
+def _listed(plan: Plan) -> Plan:
+    """The plan with its gears among its options, in the order of its inputs."""
+    found = gear_list(plan)
+    assert found is not None
+    return replace(plan, options={**plan.options, found[0]: list_text(*found)})
+
+
 def _each_gear(
     model: str | Path | onnx.ModelProto, options: Options, gearing: Gearing, target: Target, stage: _Stages
 ) -> list[Om]:
     """The OM of each gear by itself."""
-    problems, oms = Problems(), list[Om]()
+    wrong, oms = dict[str, Sequence[Problem]](), list[Om]()
     for name, shapes in zip(gearing.names, gearing.shapes, strict=True):
         fixed = replace(options, input_shapes={**options.input_shapes, **shapes})
         try:
             oms.append(stage(name, partial(_compiled, model, fixed, target, stage.silent())))
         except AtcError as e:
-            problems.extend(replace(p, place=f"{name}: {p.place}" if p.place else name) for p in e.problems)
-    problems.raise_any()
+            wrong[name] = e.problems
+    if wrong:
+        raise AtcError(*_of_gears(wrong, gearing, _needed(model, options, target, stage.silent())))
     return oms
+
+
+def _of_gears(
+    wrong: Mapping[str, Sequence[Problem]], gearing: Gearing, needed: Sequence[Requirement] | None
+) -> list[Problem]:
+    """The problems of all gears under their names.
+
+    `needed` is what the model asks of its sizes, None where it cannot be compiled for any size. A node that other sizes
+    go through is right: what is wrong with it in a gear is the gear's sizes.
+    """
+    failing = [{p.place for p in problems if p.code == NODE} for problems in wrong.values()]
+    in_all = set.intersection(*failing) if needed is None and len(wrong) == len(gearing.gears) else set()
+    told = []
+    for name, gear in [(n, g) for n, g in zip(gearing.names, gearing.gears) if n in wrong]:
+        asked = next(iter(violated(needed or (), dict(zip(gearing.symbols, gear)))), None)
+        why = "" if asked is None else f": node '{asked.place}' needs {asked}"
+        hint = f"the sizes of this gear do not go through the model{why}; leave this gear out"
+        for p in wrong[name]:
+            place = f"{name}: {p.place}" if p.place else name
+            told.append(replace(p, place=place, hint=hint if p.code == NODE and p.place not in in_all else p.hint))
+    return told
+
+
+def _needed(
+    model: str | Path | onnx.ModelProto, options: Options, target: Target, stage: _Stages
+) -> Sequence[Requirement] | None:
+    """What a model asks of its sizes in every run; None where it cannot be compiled for any size."""
+    try:
+        plan = _compiled(model, options, target, stage).plan
+    except AtcError:
+        return None
+    return [r for r in plan.requirements if r.branch < 0]
 
 
 def _any_size(
@@ -272,7 +321,7 @@ def compile_structure(model: onnx.ModelProto, options: Options) -> Om:
 
 def _whole(shape: Sequence[Size | str | None]) -> list[int] | None:
     """A shape of sizes only; None where a dim is anything else."""
-    sizes = [d for d in shape if isinstance(d, int) and d >= 0]
+    sizes = [size for d in shape if (size := whole(d)) is not None and size >= 0]
     return sizes if len(sizes) == len(shape) else None
 
 
@@ -321,11 +370,29 @@ def recompile(
 
 def _prepared(options: Options) -> Target:
     """Everything about the options that can be wrong is wrong before any work is done; returns the target."""
+    _check_kinds(options)
     check_options(options.optimize_options(), options.lower_options())
     _check_schedule(options)
     for source in options.custom_ops:
         plugins.load(source)
     return load(options.soc_version)
+
+
+def _check_kinds(options: Options) -> None:
+    """What the command line gives in the right types, and Python need not."""
+    problems = Problems()
+    if whole(options.opt_level) is None:
+        cause = f"{options.opt_level!r} is no integer"
+        problems.add("E20002", "opt_level", cause, "the levels are the integers 0, 1, 2 and 3, e.g. opt_level=2")
+    shapes: object = options.input_shapes
+    if isinstance(shapes, Mapping):
+        for name in [n for n, s in shapes.items() if isinstance(s, (str, bytes)) or not isinstance(s, Iterable)]:
+            cause = f"its shape is {shapes[name]!r}, which is no sequence of sizes"
+            problems.add("E10002", f"input '{name}'", cause, 'give a tuple, e.g. input_shapes={"x": (1, 3, 224, 224)}')
+    else:
+        cause = f"{shapes!r} is no mapping"
+        problems.add("E10002", "input_shapes", cause, 'give a dict, e.g. input_shapes={"x": (1, 3, 224, 224)}')
+    problems.raise_any()
 
 
 def _check_schedule(options: Options) -> None:

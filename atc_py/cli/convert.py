@@ -35,13 +35,10 @@ atc --model=net.onnx --framework=5 --output=net --soc_version=Ascend310P3
 @click.option("--framework", type=int, help="ATC's number of the source framework: 5, ONNX.")
 @click.option("--output", "-o", required=True, type=click.Path(), help="The file to write; .om is added if missing.")
 @compile_options
-@click.option("--dynamic-batch-size", default="", metavar="TEXT", help='Compile for each of some batch sizes, "1,2,4".')
-@click.option(
-    "--dynamic-image-size", default="", metavar="TEXT", help='Compile for each of some sizes "h,w;h,w" of images.'
-)
+@click.option("--dynamic-batch-size", metavar="TEXT", help='Compile for each of some batch sizes, "1,2,4".')
+@click.option("--dynamic-image-size", metavar="TEXT", help='Compile for each of some sizes "h,w;h,w" of images.')
 @click.option(
     "--dynamic-dims",
-    default="",
     metavar="TEXT",
     help='Compile for each of some values of all dims that are -1, in the order of --input-shape: "1,128;4,256".',
 )

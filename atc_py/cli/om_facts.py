@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from atc_py.emit.attrs import type_text
@@ -18,10 +18,10 @@ from atc_py.memory import bind
 from atc_py.memory.bind import Binding
 from atc_py.ops import MARK, get
 from atc_py.ops.tile_program import BUFFERS
-from atc_py.plan.gears import gears_of, in_gear
+from atc_py.plan.gears import gears_of, in_gear, positions_before
 from atc_py.plan.operations import custom_modules
 from atc_py.plan.subgraphs import subgraphs
-from atc_py.plan.types import Buffer, Operand, Plan, Space, Task
+from atc_py.plan.types import Buffer, Operand, Plan, Space, Task, own_operands, walk
 from atc_py.runtime.loader import Loaded, as_atc_error
 from om_format import OmError, OmFile, Partition, own_name, parse_inout, partition_name
 
@@ -157,10 +157,11 @@ class PlanFacts:
         self.env = dict(loaded.plan.hint or {})
         self.plan = in_gear(loaded.plan, self.env)
         self.binding: Binding = bind(loaded.plan, self.env)
+        self._before = positions_before(loaded.plan, self.env)
 
     def memory(self) -> dict[str, Any]:
-        """Spaces in bytes, and every buffer with its place and lifetime (positions of tasks)."""
-        holds = self._holds()
+        """Spaces in bytes, and every buffer with its place and lifetime (positions of tasks); of gears one's."""
+        holds, own = self._holds(), self._own_buffers()
         buffers = [
             {
                 "id": b.id,
@@ -171,17 +172,29 @@ class PlanFacts:
                 "last": b.last,
                 "values": holds.get(b.id, []),
             }
-            for b in self.plan.buffers
+            for b in own
         ]
         sizes: Counter[str] = Counter()
-        for b in self.plan.buffers:
+        for b in own:
             if b.space not in (Space.ARENA, Space.HOST):
                 sizes[b.space.value] += max(self.binding.sizes[b.id], 0)
         spaces = {"arena": self.binding.arena, **dict(sorted(sizes.items()))}
-        positions = max(
-            [sum(1 for _ in self.plan.tasks()), *(b.last + 1 for b in self.plan.buffers if b.space is Space.ARENA)]
-        )
+        positions = max([sum(1 for _ in self.plan.tasks()), *(b.last + 1 for b in own if b.space is Space.ARENA)])
         return {"spaces": spaces, "positions": positions, "buffers": buffers}
+
+    def _own_buffers(self) -> list[Buffer]:
+        """The buffers; of a plan with gears those of this one, their lives counted from its first task."""
+        if self.plan is self.loaded.plan:
+            return list(self.plan.buffers)
+        used = {o.buffer for t in self.plan.tasks() for o in t.operands()}
+        used |= {o.buffer for r in walk(self.plan.regions) for o in own_operands(r)}
+        used |= {p.buffer for p in (*self.plan.inputs, *self.plan.outputs)}
+        shift = self._before
+        return [
+            replace(b, first=b.first - shift, last=b.last - shift) if b.space is Space.ARENA and b.first >= 0 else b
+            for b in self.plan.buffers
+            if b.id in used
+        ]
 
     def _offset(self, b: Buffer) -> int | None:
         offset = self.binding.offsets[b.id]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from atc_py.emit.model_def import Drawing
     from atc_py.emit.task_info import TaskList
     from atc_py.errors import Problem
-    from atc_py.plan.types import Task
+    from atc_py.plan.types import Region, Task
     from atc_py.runtime.loader import Loaded
 
 EXAMPLES = """
@@ -150,22 +150,28 @@ def _model_def(loaded: Loaded) -> str:
     from atc_py.cli.om_facts import model_def
     from atc_py.emit.bundle import counted
     from atc_py.emit.model_def import Drawing
-    from atc_py.emit.regions import LABELS
+    from atc_py.emit.regions import Control, control_attrs, differing
+    from atc_py.emit.task_info import control_regions
     from atc_py.errors import Problems
+    from atc_py.plan.show import show
 
     plan, listed, model = loaded.plan, _listed(loaded), model_def(loaded.om)
-    drawing = Drawing(lambda blob: None, plan)
+    drawing, regions = Drawing(lambda blob: None, plan), control_regions(plan)
     tasks = {t.id: t for t in plan.tasks()}
-    problems, seen = Problems(), 0
+    problems, seen, missing = Problems(), 0, set(regions)
     for name, count in counted(plan, listed).items():
         stored = model.attr[name].i if name in model.attr else None
         if stored != count:
             problems.add("E30027", f"MODEL_DEF {name}", f"{stored} where TASK_INFO has {count}", _AGAIN)
     for op in (op for graph in model.graph for op in graph.op):
-        place, labels = f"MODEL_DEF op '{op.name}'", listed.switches.get(op.id)
-        if LABELS in op.attr and tuple(op.attr[LABELS].list.i) != labels:
-            problems.add("E30027", place, f"jumps to other labels than switch {op.id} of TASK_INFO", _AGAIN)
+        place = f"MODEL_DEF op '{op.name}'"
         if "_task_id" not in op.attr:
+            said = control_attrs(Control(op.id, regions[op.id], {}), plan, listed.switches) if op.id in regions else {}
+            missing.discard(op.id)
+            for what in differing(op, said):
+                problems.add("E30027", place, f"'{what}' is another one than the plan and TASK_INFO have", _AGAIN)
+            for what in _ends(op, regions[op.id], drawing) if op.id in regions else ():
+                problems.add("E30027", place, f"{what} are others than the plan has", _AGAIN)
             continue
         seen += 1
         task = tasks.get(op.attr["_task_id"].i)
@@ -175,8 +181,26 @@ def _model_def(loaded: Loaded) -> str:
         for what, stored, said in _facts(op, task, drawing):
             if stored != said:
                 problems.add("E30027", place, f"{what}: {stored} where the plan has {said}", _AGAIN)
+    for number in sorted(missing):
+        problems.add("E30027", "MODEL_DEF", f"has no node of {show(regions[number])}", _AGAIN)
     problems.raise_any()
     return f"offsets and streams of {plural(seen, 'node')} as in the plan, figures as in TASK_INFO"
+
+
+def _ends(op: Any, region: Region, drawing: Drawing) -> Iterator[str]:
+    """Which offsets of a control node are not its region's own."""
+    from atc_py.emit.regions import read_first
+    from atc_py.plan.types import If, Loop, Scan, own_operands
+
+    own = own_operands(region)  # gears have none: their bodies have all
+    outputs = region.outputs if isinstance(region, (If, Loop, Scan)) else [None] * len(op.output_i)
+    wanted, made = ([drawing.offset(o) for o in operands] for operands in (read_first(region), outputs))
+    places = {-1, *(drawing.offset(o) for o in own)}  # what a body captures may be an end of the region too
+    read = list(op.input_i)
+    if read[: len(wanted)] != wanted or not places.issuperset(read):
+        yield "input offsets"
+    if list(op.output_i) != made:
+        yield "output offsets"
 
 
 def _facts(op: Any, task: Task, drawing: Drawing) -> tuple[tuple[str, Any, Any], ...]:
@@ -210,6 +234,7 @@ def _info(loaded: Loaded) -> str:
 def _ports(loaded: Loaded) -> str:
     from atc_py.emit.bundle import inout
     from atc_py.errors import error
+    from atc_py.plan.gears import GEAR_LISTS, gear_list, list_text
     from atc_py.runtime.loader import as_atc_error
     from om_format import OmError, Partition, parse_inout
 
@@ -219,8 +244,12 @@ def _ports(loaded: Loaded) -> str:
     except OmError as e:
         raise as_atc_error(e) from e
     made = inout(loaded.plan)
-    if (stored.inputs, stored.outputs) != (made.inputs, made.outputs):
+    if stored != made:
         raise error("E30027", "MODEL_INOUT_INFO", "differs from what the plan says", _AGAIN)
+    listed = gear_list(loaded.plan)
+    said = {name: text for name, text in loaded.plan.options.items() if name in GEAR_LISTS}
+    if said != ({} if listed is None else {listed[0]: list_text(*listed)}):
+        raise error("E30027", "plan table", "its options list other gears than it has", _AGAIN)
     return f"{plural(len(made.inputs), 'input')} and {plural(len(made.outputs), 'output')} as in the plan"
 
 

@@ -31,7 +31,7 @@ from atc_py.ir.text import BlobTable
 from atc_py.ir.types import Tensor
 from atc_py.memory import Binding
 from atc_py.plan import partition
-from atc_py.plan.gears import gear_count, gears_of
+from atc_py.plan.gears import BATCH, IMAGE, gear_count, gear_list, gear_shapes
 from atc_py.plan.packed import encode
 from atc_py.plan.types import Plan, Port, Space
 from atc_py.target import Target
@@ -176,17 +176,17 @@ def inout(plan: Plan) -> ModelInOut:
 def gear_lists(plan: Plan) -> dict[str, Any]:
     """The gears as MODEL_INOUT_INFO lists them, by its fields' names; nothing where the plan has none.
 
-    The options say them as they were given: batch sizes, heights and widths, or all dims that vary.
+    Batch sizes, heights and widths, or all dims that vary; the last with the inputs' names in the order of their dims.
     """
-    given = {name: plan.options[name] for name in ("dynamic_batch_size", "dynamic_image_size", "dynamic_dims")
-             if name in plan.options}  # fmt: skip
-    if gears_of(plan) is None or not given:
+    listed = gear_list(plan)
+    if listed is None:
         return {}
-    option, text = next(iter(given.items()))
-    if option == "dynamic_batch_size":
-        return {"dynamic_batch": tuple([int(v) for v in text.split(",")])}
-    values = tuple([tuple([int(v) for v in gear.split(",")]) for gear in text.split(";")])
-    return {"dynamic_hw" if option == "dynamic_image_size" else "dynamic_dims": values}
+    name, values = listed
+    if name == BATCH:
+        return {"dynamic_batch": tuple([v for (v,) in values])}
+    if name == IMAGE:
+        return {"dynamic_hw": values}
+    return {"dynamic_dims": values, "designate_shape_order": tuple(gear_shapes(plan, plan.hint or {}))}
 
 
 def _info(port: Port) -> TensorInfo:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from atc_py.emit.attrs import attrs_bytes, fields
 from atc_py.emit.task_info import UNBOUND, control_numbers, place
 from atc_py.ir.graph import Graph, Node
 from atc_py.plan.types import (
@@ -30,9 +31,12 @@ from atc_py.plan.types import (
     own_operands,
     walk,
 )
+from om_format.proto.ge_ir_pb2 import OpDef
 
 LABELS, DECIDES = "_label_switch_list", "_switched_by"
 """Attributes of a control node: the labels that its switch jumps to, and what decides to which."""
+COUNT, VALUES = "_batch_num", "_pred_value_"
+"""Attributes of gears: how many there are, and the beginning of the names of their values."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +133,8 @@ def control_attrs(control: Control, plan: Plan, switches: Mapping[int, tuple[int
     region, deciding = control.region, {}
     gears: dict[str, Any] = {}
     if isinstance(region, Gears):
-        gears = {"_batch_num": len(region.gears)}
-        gears |= {f"_pred_value_{k}": list(values) for k, values in enumerate(region.gears)}
+        gears = {COUNT: len(region.gears)}
+        gears |= {f"{VALUES}{k}": list(values) for k, values in enumerate(region.gears)}
     elif isinstance(region, If):
         deciding = {"condition": region.predicate}
     elif isinstance(region, Loop):
@@ -140,3 +144,20 @@ def control_attrs(control: Control, plan: Plan, switches: Mapping[int, tuple[int
     texts = [f"{name} {space}" + ("" if at == UNBOUND else f"+{at}") for name, (space, at) in said.items()]
     shown: dict[str, Any] = gears | ({DECIDES: texts} if texts else {})
     return shown | ({LABELS: switches[control.number]} if control.number in switches else {})
+
+
+def differing(op: OpDef, said: Mapping[str, Any]) -> list[str]:
+    """The attributes of a control node that are not those that `control_attrs` says, or that it has besides."""
+    made = OpDef.FromString(attrs_bytes(fields(OpDef)["attr"], said))
+    own = {name for name in op.attr if name in (LABELS, DECIDES, COUNT) or name.startswith(VALUES)}
+    return sorted(n for n in own | set(made.attr) if n not in own or n not in made.attr or op.attr[n] != made.attr[n])
+
+
+def read_first(region: Region) -> list[Operand | None]:
+    """The operands of an If, a Loop or a Scan that its node's first inputs are, in their order."""
+    if isinstance(region, If):
+        return [region.predicate]
+    initial = [c.initial for c in region.carried] if isinstance(region, (Loop, Scan)) else []
+    if isinstance(region, Loop):
+        return [region.trips, region.condition, *initial]
+    return [*initial, *[whole for whole, _, _, _ in region.sliced]] if isinstance(region, Scan) else []

@@ -111,6 +111,12 @@ def control_numbers(plan: Plan) -> dict[int, int]:
     return {id(region): number for number, region in enumerate(controls, _tasks_end(plan))} if controls else {}
 
 
+def control_regions(plan: Plan) -> dict[int, Region]:
+    """The If, Loop, Scan and Gears by these numbers."""
+    numbers = control_numbers(plan)
+    return {numbers[id(r)]: r for r in walk(plan.regions) if id(r) in numbers}
+
+
 def free_id(plan: Plan) -> int:
     """The first number that is neither a task's id nor a region's."""
     return _tasks_end(plan) + len(control_numbers(plan))

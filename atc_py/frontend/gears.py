@@ -11,13 +11,14 @@ of the inputs in --input-shape, then in the model's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
 
-from atc_py.errors import Problems, error
+from atc_py.errors import Problem, Problems, error
 from atc_py.frontend import codes, inputs
+from atc_py.frontend.inputs import whole
 from atc_py.ir.dims import Dim, symbols_of
 from atc_py.ir.graph import Range
 from atc_py.ir.types import Tensor, Type
@@ -26,6 +27,10 @@ BATCH, IMAGE, DIMS = OPTIONS = ("dynamic_batch_size", "dynamic_image_size", "dyn
 """The options' names; at most one of them is given."""
 FEWEST, MOST = 2, 100
 """How many gears there may be (GE's limits)."""
+_EXAMPLES = {BATCH: "1,2,4", IMAGE: "224,224;320,512", DIMS: "1,128;4,256"}
+_IN_PYTHON = {BATCH: "(1, 2, 4)", IMAGE: "((224, 224), (320, 512))", DIMS: "((1, 128), (4, 256))"}
+_DIGITS = 19
+"""As many as the largest size has."""
 _IMAGE_AXES = {(2, 3), (1, 2)}
 """H and W in NCHW and in NHWC."""
 
@@ -55,37 +60,89 @@ class Gearing:
         """What the gears are called: by the sizes that were given."""
         return tuple([f"gear {','.join(map(str, v))}" for v in self.values])
 
-    @property
-    def text(self) -> str:
-        """The option's value as it is written."""
-        return gears_text(self.option, self.values)
-
-
-def gears_text(option: str, values: Values) -> str:
-    """Gears as the option has them: `1,2,4`, or `224,224;320,512`."""
-    joint = "," if option == BATCH else ";"
-    return joint.join([",".join(map(str, v)) for v in values])
-
 
 def option_text(name: str) -> str:
     """An option as it is written on the command line."""
     return "--" + name.replace("_", "-")
 
 
-def parse_gears(given: Mapping[str, str]) -> dict[str, Values]:
-    """The options' texts as sizes, those that are empty left out; raises `AtcError` E10001 naming all that is wrong."""
+def parse_gears(given: Mapping[str, str | None]) -> dict[str, Values]:
+    """The options' texts as sizes, those that are None left out; raises `AtcError` E10001 naming all that is wrong."""
     found: dict[str, Values] = {}
     problems = Problems()
-    for name in [n for n in OPTIONS if given.get(n, "").strip()]:
-        gears = [part.split(",") for part in given[name].strip().rstrip(";").split(";")]
-        if name == BATCH:
-            gears = [[size] for size in ",".join(given[name].split(";")).split(",")]
-        for word in [w for gear in gears for w in gear if not (w.strip().isdecimal() and w.isascii())]:
-            example = "1,2,4" if name == BATCH else "224,224;320,512"
-            problems.add("E10001", option_text(name), f"'{word.strip()}' is no size", f'give sizes, e.g. "{example}"')
-        found[name] = tuple([tuple([int(w) if w.strip().isdecimal() else 0 for w in gear]) for gear in gears])
+    for name, text in [(n, t) for n in OPTIONS if (t := given.get(n)) is not None]:
+        place, hint = option_text(name), f'give sizes, e.g. "{_EXAMPLES[name]}"'
+        if not text.strip():
+            problems.add("E10001", place, "is given without a value", f"{hint}, or leave it out")
+            continue
+        parts = text.split(",") if name == BATCH else text.strip().rstrip(";").split(";")
+        gears = [[_read(word, place, hint, problems) for word in part.split(",")] for part in parts]
+        found[name] = tuple([tuple(gear) for gear in gears])
     problems.raise_any()
     return found
+
+
+def _read(word: str, place: str, hint: str, problems: Problems) -> int:
+    """A size that was written; 0 for what is none."""
+    word = word.strip()
+    if word.isdecimal() and word.isascii():
+        if len(word) <= _DIGITS and int(word) <= inputs.LARGEST:
+            return int(word)
+        problems.add("E10001", place, f"'{word[:_DIGITS]}…' has {len(word)} digits", f"sizes are 1 to {inputs.LARGEST}")
+    else:
+        shown = word if len(word) <= 2 * _DIGITS else word[: 2 * _DIGITS] + "…"
+        problems.add("E10001", place, f"'{shown}' is no size", hint)
+    return 0
+
+
+def given_gears(given: Mapping[str, object]) -> dict[str, Values]:
+    """The options as Python has them, as sizes, those that are empty left out.
+
+    Batches are integers, all others sequences of them. Raises `AtcError` E10001 naming all that is wrong.
+    """
+    found: dict[str, Values] = {}
+    problems = Problems()
+    for name, gears in given.items():
+        place, hint = option_text(name), f"give integers, e.g. Options({name}={_IN_PYTHON[name]})"
+        listed = _listed(gears)
+        if listed is None:
+            problems.add("E10001", place, f"{_shortly(gears)} is no sequence of gears", hint)
+            continue
+        for k, gear in enumerate(listed):
+            sizes = [gear] if name == BATCH else _listed(gear)
+            wrong = [gear] if sizes is None else [size for size in sizes if _bounded(size) is None]
+            problems.extend(
+                Problem(
+                    "E10001",
+                    place,
+                    f"gear {k}: {_shortly(w)} is no {'list of sizes' if sizes is None else 'size'}",
+                    hint,
+                )
+                for w in wrong
+            )
+            found[name] = (*found.get(name, ()), tuple([_bounded(size) or 0 for size in sizes or ()]))
+    problems.raise_any()
+    return found
+
+
+def _bounded(given: object) -> int | None:
+    """An integer that a file can hold, be it a size or not; None for all else."""
+    size = whole(given)
+    return size if size is not None and abs(size) <= inputs.LARGEST else None
+
+
+def _listed(given: object) -> list[object] | None:
+    """The items of a sequence, or of an array; None for what is none, and for text, whose items are letters."""
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        return None
+    return list(given)
+
+
+def _shortly(given: object) -> str:
+    if isinstance(given, int) and abs(given) > inputs.LARGEST:
+        return f"an integer of {given.bit_length()} bits"
+    text = repr(given)
+    return text if len(text) <= 40 else text[:40] + "…"
 
 
 def read_gears(proto: onnx.ModelProto, shapes: inputs.Shapes, asked: Mapping[str, Values]) -> Gearing:
@@ -165,19 +222,24 @@ def _check_axes(option: str, values: Values, axes: Axes, found: inputs.Inputs, p
     wrong = {len(v) for v in values} - {count}
     if axes and wrong and len({len(v) for v in values}) == 1:
         what = ", ".join(f"dim {axis} of '{name}'" for name, axis, _ in axes)
-        cause = f"a gear has {wrong.pop()} values, expected {count}" + (f" ({what})" if option == DIMS else "")
+        has = wrong.pop()
+        cause = f"a gear has {has} value{'s' * (has != 1)}, expected {count}" + (f" ({what})" if option == DIMS else "")
         hint = "give a value for each dim that varies; --input-shape fixes the others" if option == DIMS else "h,w"
         problems.add(codes.GEARS_COUNT, place, cause, hint)
     for name in dict.fromkeys(n for n, _, _ in axes):
         own = tuple([a for n, a, _ in axes if n == name])
         if option == BATCH and own != (0,):
-            cause = f"dims {', '.join(map(str, own))} vary, where a batch size says dim 0"
+            cause = f"{_varying(own)}, where a batch size says dim 0"
             hint = f"fix the others with --input-shape, or use {option_text(DIMS)}: {listed}"
             problems.add(codes.GEARS_BATCH, f"input '{name}'", cause, hint)
         if option == IMAGE and own not in _IMAGE_AXES:
-            cause = f"dims {', '.join(map(str, own))} vary, where an image size says H and W: 2 and 3, or 1 and 2"
+            cause = f"{_varying(own)}, where an image size says H and W: 2 and 3, or 1 and 2"
             hint = f"fix the others with --input-shape, or use {option_text(DIMS)}: {listed}"
             problems.add(codes.GEARS_IMAGE, f"input '{name}'", cause, hint)
+
+
+def _varying(axes: Sequence[int]) -> str:
+    return f"dim {axes[0]} varies" if len(axes) == 1 else f"dims {', '.join(map(str, axes))} vary"
 
 
 def _shown(type_: Type) -> str:

@@ -6,10 +6,12 @@ x: [1, 3, x.2, 224]   ids: [1, seq]            # a size for N counts wherever N 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from hashlib import sha256
+from operator import index
 
 import onnx
 
@@ -27,6 +29,9 @@ Shapes = Mapping[str, Sequence[Item]]
 
 LARGEST = (1 << 63) - 1
 """The largest size that ONNX, and an OM, can hold."""
+_SIZES = f"sizes are 0 to {LARGEST}; -1 keeps what the model has"
+_SIZE, _INTEGER = re.compile("[0-9]{1,20}"), re.compile("-?[0-9]{1,20}")
+"""Numbers as they are written; with more digits none is a size."""
 
 
 def parse_input_shapes(text: str) -> dict[str, tuple[Item, ...]]:
@@ -44,7 +49,7 @@ def parse_input_shapes(text: str) -> dict[str, tuple[Item, ...]]:
 
 
 def _item(text: str) -> Item:
-    return int(text) if text.lstrip("-").isdecimal() and text.isascii() else text
+    return int(text) if _INTEGER.fullmatch(text) else text
 
 
 @dataclass
@@ -67,26 +72,43 @@ def _wish(item: Item, place: str) -> _Wish:
         if text in ("", "?", "-1"):
             return _Wish()
         if tilde:
-            if low.isdecimal() and (high.isdecimal() or high in ("", "-1")):
-                top = int(high) if high.isdecimal() else None
+            if _SIZE.fullmatch(low) and (_SIZE.fullmatch(high) or high in ("", "-1")):
+                top = int(high) if _SIZE.fullmatch(high) else None
                 _check_size(max(int(low), top or 0), place)
                 if top is None or int(low) <= top:
                     return _Wish(size=top) if top == int(low) else _Wish(low=int(low), high=top)
-            raise error(codes.INPUT_SHAPE, place, f"'{text}' is no range", "write it as low~high, e.g. 1~16")
-        if text.lstrip("-").isdecimal():
-            item = int(text)
-        else:
+            raise error(codes.INPUT_SHAPE, place, f"'{text[:80]}' is no range", "write it as low~high, e.g. 1~16")
+        if not text.lstrip("-").isdecimal():
             return _Wish(name=text)
-    if item is None or item == -1:
+        if not _INTEGER.fullmatch(text):
+            raise error(codes.INPUT_SHAPE, place, f"'{text[:80]}' is no size", _SIZES)
+        item = int(text)
+    if item is None:
         return _Wish()
-    _check_size(item, place)
-    return _Wish(size=item)
+    size = whole(item)
+    if size is None:
+        hint = 'give integers, symbol names, or ranges as "1~16"'
+        raise error(codes.INPUT_SHAPE, place, f"{type(item).__name__} {item!r} is no size", hint)
+    if size == -1:
+        return _Wish()
+    _check_size(size, place)
+    return _Wish(size=size)
+
+
+def whole(given: object) -> int | None:
+    """An integer of Python, NumPy or whatever else counts; None for what is none. A bool is none."""
+    if isinstance(given, bool) or not hasattr(given, "__index__"):
+        return None
+    try:
+        return index(given)
+    except TypeError:  # an array of several
+        return None
 
 
 def _check_size(size: int, place: str) -> None:
-    hint = f"sizes are 0 to {LARGEST}; -1 keeps what the model has"
     if not 0 <= size <= LARGEST:
-        raise error(codes.INPUT_SHAPE, place, f"{size} is no size", hint)
+        shown = size if size.bit_length() <= 128 else f"an integer of {size.bit_length()} bits"
+        raise error(codes.INPUT_SHAPE, place, f"{shown} is no size", _SIZES)
 
 
 @dataclass

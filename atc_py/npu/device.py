@@ -87,8 +87,12 @@ class BoundPlan:
 
 @dataclass
 class _Draws:
-    """Numbers for the executions of random tasks: the run's, and how often each task has run in it."""
+    """Numbers for the executions of random tasks: the run's, and how often each task has run in it.
 
+    Tasks are counted from the `first` of their gear, so that a gear draws what a plan of its sizes alone does.
+    """
+
+    first: int = 0
     run: int = 0
     counts: dict[int, int] = field(default_factory=dict)
 
@@ -100,7 +104,7 @@ class _Draws:
     def key(self, task: int) -> tuple[int, int, int]:
         """The key of the task's next execution."""
         count = self.counts[task] = self.counts.get(task, -1) + 1
-        return (0, task, self.run << 64 | count)
+        return (0, task - self.first, self.run << 64 | count)
 
 
 @dataclass
@@ -127,7 +131,8 @@ class Context:
     def __init__(self, bound: BoundPlan) -> None:
         self.bound, self.plan = bound, bound.plan
         self.env: dict[str, int] = {}
-        self._draws = _Draws()
+        own = in_gear(self.plan, bound.binding.env).tasks()
+        self._draws = _Draws(first=min([t.id for t in own], default=0))
         self.spaces = Spaces(bound.weights.mapped, allocate(bound.binding.arena), [None] * bound.slots)
         self._patches: list[tuple[list[Any], int, Placed]] = []
         self._jobs = {number: self._job(step, self._patches) for number, step in bound.steps.items()}

@@ -21,6 +21,7 @@ from atc_py.ir.graph import Graph
 from atc_py.ir.stored import unpack_graph
 from atc_py.npu.weights import Weights
 from atc_py.plan import partition
+from atc_py.plan.gears import wrong_gears
 from atc_py.plan.packed import decode
 from atc_py.plan.types import Plan, Space
 from om_format import OmError, OmFile, Partition
@@ -141,6 +142,8 @@ def load(source: str | Path | bytes) -> Loaded:
         raise error("E30010", om.path or "OM", "holds no plan", "convert the model again")
     for plan in plans:
         _check_weights_space(plan, weights.nbytes - parts.base)
+        for place, cause in wrong_gears(plan):  # whoever opens a file looks at one gear, and takes it that this is all
+            raise error("E30010", f"plan table, {place}", cause, "convert the model again")
     return Loaded(om, plans, blobs, parts.base)
 
 

@@ -14,11 +14,12 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from atc_py.errors import Problems
+from atc_py.errors import Problems, error
 from atc_py.ir.constants import Constant
-from atc_py.ir.dims import Dim, Size, UnboundSymbol, evaluate, symbol
+from atc_py.ir.dims import Dim, Size, substitute, symbol
 from atc_py.ir.graph import Graph, Range
 from atc_py.ir.types import Tensor, Type, on_host
+from atc_py.plan.gears import positions
 from atc_py.plan.types import (
     Alias,
     Buffer,
@@ -42,6 +43,7 @@ from atc_py.schedule.pool import is_mapped, lay_down
 
 CASE = "Case"
 """The operator of the node that stands for all gears in MODEL_DEF."""
+_ANY_SIZE = "leave out --dynamic-…, and the OM takes any size"
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def merged(plans: Sequence[Plan], graphs: Sequence[Graph], sizes: GearSizes, opt
 
     Values are numbered as those of `joined` are: those of the ports first, inputs before outputs, then gear after gear.
     `options` are recorded. Raises `AtcError` E10041 where the plans have nothing in common: a gear's sizes are
-    still open, or an output lies in the caller's memory in one gear, and not in another.
+    still open, an output lies in the caller's memory in one gear and not in another, or no type is one in all.
     """
     _check(plans, sizes)
     table = _Table(sizes)
@@ -188,29 +190,34 @@ class _Table:
         return in_file
 
     def output_type(self, name: str, types: Sequence[Type]) -> Type:
-        """An output's type in all gears; a dim that only a gear knows is a symbol named after output and axis."""
+        """An output's type in all gears; a dim that only a gear knows is a symbol named after output and axis.
+
+        Raises `AtcError` E10041 where nothing says a type of all.
+        """
         first = types[0]
         shapes = [t.shape for t in types if isinstance(t, Tensor)]
         if not isinstance(first, Tensor) or all(s == first.shape for s in shapes):
             return first
         known = [s for s in shapes if s is not None]
         if len(known) < len(shapes) or len({len(s) for s in known}) > 1:
-            return first.with_shape(None)
+            raise error("E10041", f"output '{name}'", "its rank is not the same in all gears", _ANY_SIZE)
         guess = self.gears.outputs.get(name)
         guessed = guess.shape if isinstance(guess, Tensor) and guess.shape is not None else ()
-        dims: list[Size] = []
-        for axis, found in enumerate(zip(*known)):
-            sizes = [d for d in found if isinstance(d, int)]
-            if any(d != found[0] for d in found) and len(sizes) < len(found):
-                return first.with_shape(None)  # a size of the run time, another one in each gear
-            dims.append(self._dim(name, axis, found, guessed[axis] if axis < len(guessed) else None))
+        dims = [
+            self._dim(name, axis, found, guessed[axis] if axis < len(guessed) else None)
+            for axis, found in enumerate(zip(*known))
+        ]
         return first.with_shape(tuple(dims))
 
     def _dim(self, name: str, axis: int, found: Sequence[Size], guess: Size | None) -> Size:
         if all(d == found[0] for d in found):
             return found[0]
-        if isinstance(guess, Dim) and list(found) == [_value(guess, env) for env in self.gears.values()]:
+        if isinstance(guess, Dim) and all(d == _in_gear(guess, env) for d, env in zip(found, self.gears.values())):
             return guess
+        if not all(isinstance(d, int) for d in found):
+            told = ", ".join(f"{d} in {gear}" for d, gear in zip(found, self.gears.names))
+            cause = f"only the run time knows axis {axis}, and no formula is that of all gears: {told}"
+            raise error("E10041", f"output '{name}'", cause, _ANY_SIZE)
         label = f"{name}.{axis}"
         while label in self.gears.symbols or label in self.sizes:
             label += "'"
@@ -227,10 +234,11 @@ class _Table:
         return found
 
 
-def _value(size: Size, env: Mapping[str, int]) -> int | None:
+def _in_gear(size: Size, env: Mapping[str, int]) -> Size | None:
+    """A size in one gear, over what only the run time knows."""
     try:
-        return evaluate(size, env)
-    except (UnboundSymbol, ZeroDivisionError):
+        return substitute(size, env)
+    except ZeroDivisionError:
         return None
 
 
@@ -253,7 +261,7 @@ class _Part:
         regions = list(walk(plan.regions))
         table.values += values
         table.tasks += 1 + max((t.id for t in plan.tasks()), default=-1)
-        table.positions += sum(map(_positions, regions))
+        table.positions += sum(map(positions, regions))
         table.slots += 1 + max((b.offset or 0 for b in plan.buffers if b.space is Space.HOST), default=-1)
         table.branches += 2 * sum(isinstance(r, If) for r in regions)
 
@@ -351,10 +359,3 @@ def _root(value: int, sources: Mapping[int, int]) -> int:
     while value in sources:
         value = sources[value]
     return value
-
-
-def _positions(region: Region) -> int:
-    """How many positions a region takes itself (see `Buffer`)."""
-    if isinstance(region, Static):
-        return len(region.tasks)
-    return 1 if isinstance(region, Host) else 0 if isinstance(region, Gears) else 2

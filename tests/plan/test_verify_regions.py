@@ -243,7 +243,7 @@ def test_a_scan() -> None:
 
 
 GEARS = (
-    HEAD.replace("plan", "plan", 1).replace("  buffer 0", "  symbol N in [1, 8]\n  buffer 0")
+    HEAD.replace("plan", "plan", 1).replace("  buffer 0", "  symbol N in [1, 8]\n  hint N = 1\n  buffer 0")
     + '  output "y" %2 in 1: float32[4]\ngears N {\ngear 1 {\n'
     + static(task(0, "%2 in 1", "%0 in 0"))
     + "}\ngear 8 {\n"
@@ -262,6 +262,34 @@ def test_the_gear_that_is_named_is_looked_at() -> None:
     with pytest.raises(AtcError) as raised:  # no gear: all of them must do
         verify(plan, offsets, sizes, {"N": 3})
     assert [p.code for p in raised.value.problems] == ["E31018"]
+
+
+# -- collectives -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["hccl", "aicore"])
+@pytest.mark.parametrize(
+    ("plan", "number", "region"),
+    [(IF, 2, "If 'choice'"), (IF, 4, "If 'choice'"), (LOOP, 2, "Loop 'again'"), (scan(), 1, "Scan")],
+)
+def test_there_are_no_collectives_in_bodies(plan: str, number: int, region: str, engine: str) -> None:
+    """Whatever engine the plan says: the operator is one."""
+    assert codes(plan) == []
+    one = plan.replace(f'task {number} Mul "t{number}" @aicore', f'task {number} HcomAllReduce "t{number}" @{engine}')
+    (found,) = [p for p in problems(one) if p.code == "E31019"]
+    assert found.place == f"task {number} 't{number}'" and f"is a collective in {region}" in found.cause
+
+
+def test_a_collective_in_nested_bodies_is_told_once() -> None:
+    inner = LOOP[LOOP.index("loop from") : LOOP.rindex("static {")]
+    deep = LOOP.replace(inner, 'loop from "outer" {\nbody {\n' + inner + "}\n}\n")
+    found = problems(deep.replace('task 2 Mul "t2" @aicore', 'task 2 Mul "t2" @hccl'))
+    assert [p.place for p in found if p.code == "E31019"] == ["task 2 't2'"]
+
+
+def test_what_a_gear_runs_is_in_no_body() -> None:
+    one = GEARS.replace('task 0 Mul "t0" @aicore', 'task 0 HcomAllReduce "t0" @hccl')
+    assert "E31019" not in [p.code for p in problems(one, {"N": 1})]
 
 
 # -- views -----------------------------------------------------------------------------------------------------
