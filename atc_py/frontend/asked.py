@@ -1,7 +1,7 @@
 """What a file asks of the schedule for one node: entries of the node's `metadata_props`, which ONNX leaves to tools.
 
     metadata_props { key: "priority"      value: "3" }        among the tasks that are ready, higher ones come first
-    metadata_props { key: "stream_label"  value: "left" }     tasks of one label fuse with no others
+    metadata_props { key: "stream_label"  value: "left" }     tasks of one label share a stream and fuse with no others
 
 Attributes would be the other place, but ONNX allows an operator none that its schema does not have.
 """

@@ -2,8 +2,8 @@
 
     a = Exp(x)   b = Exp(x)   y = Add(a, b)          →          a = Exp(x)   y = Add(a, a)
 
-Two nodes are the same when operator, attributes and inputs are; names do not count, and the two operands of a
-commutative operator have no order. Constants are the same when dtype, shape and bytes are. Nodes that draw random
+Two nodes are the same when operator, attributes, inputs and stream label are; names do not count, and the two operands
+of a commutative operator have no order. Constants are the same when dtype, shape and bytes are. Nodes that draw random
 numbers, have side effects, or hold subgraphs are never merged. When sizes known only at run time are named twice (each
 NonZero gives its count a name of its own), the second name is replaced by the first.
 """
@@ -102,7 +102,8 @@ def _key(graph: Graph, ctx: PassContext, node: Node) -> Hashable | None:
     inputs = tuple(node.inputs)
     if flags.commutative and len(inputs) == 2 and inputs[0] > inputs[1]:
         inputs = (inputs[1], inputs[0])
-    return (node.op, inputs, len(node.outputs), tuple([(k, attribute_key(v)) for k, v in sorted(node.attrs.items())]))
+    attrs = tuple([(k, attribute_key(v)) for k, v in sorted(node.attrs.items())])
+    return (node.op, inputs, len(node.outputs), node.stream, attrs)
 
 
 def attribute_key(value: Any) -> Hashable:

@@ -14,13 +14,13 @@ node that is not on AI Core has a note that says why.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 
 from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node
 from atc_py.ir.types import DType, Tensor, Type, on_host
 from atc_py.ops.base import Engine, Op
 from atc_py.ops.build import lookup
+from atc_py.ops.engines import WIDE, engine_by_type
 from atc_py.passes.base import PassContext
 from atc_py.passes.collectives import refuse
 from atc_py.passes.crossings import is_copy, settle
@@ -29,8 +29,7 @@ from atc_py.target.cost import Work
 HOST_ELEMENTS = 1024
 """Integer values of at most so many elements that the host has made are worked on by the host."""
 
-_WIDE = frozenset({DType.FLOAT64, DType.COMPLEX64, DType.COMPLEX128})
-_NARROW = frozenset(id(d) for d in DType if d not in _WIDE and not on_host(Tensor(d, ())))
+_NARROW = frozenset(id(d) for d in DType if d not in WIDE and not on_host(Tensor(d, ())))
 """Dtypes of AI Core, by identity: an enum's own hash takes longer than the rest of the look."""
 
 
@@ -82,24 +81,6 @@ def _by_type(graph: Graph, op: Op, node: Node, chosen: dict[int, Engine]) -> tup
     return forced
 
 
-def engine_by_type(op: Op, types: Sequence[Type]) -> tuple[Engine, str]:
-    """The engine that an operator's declaration and the types of its operands force, and why it is not AI Core."""
-    if op.engine is Engine.HOST:
-        return Engine.HOST, "" if op.flags.control else f"host: {op.name} is declared for the host"
-    if op.engine is Engine.HCCL:
-        return Engine.HCCL, f"hccl: {op.name} is a collective"
-    if any(map(on_host, types)):
-        return Engine.HOST, "host: strings, sequences and maps have no address on the device"
-    if op.reference:
-        return Engine.AICPU, f"aicpu: {op.name} is served by onnx's reference implementation"
-    if op.engine is Engine.AICPU:
-        return Engine.AICPU, f"aicpu: {op.name} is declared for AI CPU"
-    wide = next((t for t in types if _too_wide(t)), None)
-    if isinstance(wide, Tensor):
-        return Engine.AICPU, f"aicpu: AI Core has no unit for {wide.dtype.value}"
-    return Engine.AICORE, ""
-
-
 def _on_device(graph: Graph, node: Node) -> bool:
     """Whether AI Core has units for all that the node reads and makes."""
     values = graph.values
@@ -117,11 +98,6 @@ def _follow(graph: Graph, ctx: PassContext, order: list[Node], chosen: dict[int,
     for node in order:
         if ctx.op(node).flags.alias and node.inputs and chosen[node.id] is not Engine.HOST:
             chosen[node.id] = _producer_engine(graph, node, chosen)
-
-
-def _too_wide(type_: Type) -> bool:
-    """Whether AI Core has no unit for the dtype."""
-    return isinstance(type_, Tensor) and type_.dtype in _WIDE
 
 
 def _producer_engine(graph: Graph, node: Node, chosen: dict[int, Engine]) -> Engine:

@@ -28,8 +28,9 @@ from atc_py.schedule.clock import (
     serial_cycles,
 )
 from atc_py.schedule.formats import with_formats
+from atc_py.schedule.graph_jobs import graph_program
 from atc_py.schedule.hint import default_hint
-from atc_py.schedule.jobs import HALF, Program, graph_program, sizes_of
+from atc_py.schedule.jobs import HALF, Program, sizes_of
 from atc_py.schedule.lanes import joining_cycles
 from atc_py.schedule.plan_jobs import plan_program
 from atc_py.schedule.sink import Handing, handing

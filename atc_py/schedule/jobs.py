@@ -1,18 +1,17 @@
-"""Tasks as the clock sees them: an operator's work and the buffers that it touches, from a graph or from a plan.
+"""Tasks as the clock sees them: an operator's work and the buffers that it touches.
 
     Conv(x, W, b) ─ Relu, one task of a plan      Job(work: one product, 2 vector operations an element; reads x, W, b;
                                                   writes y)
-    Add of float64, of a graph before `lower`     a job of AI CPU: its type forces it there
     Reshape                                       no job: it moves nothing
     Loop of 12 trips around three tasks           three jobs, 12 times each
 
-A symbol takes its value from the hint; one that only the run time knows counts as 16, unless its range is smaller, and
-so do the trips of a loop that ends by its condition.
+Jobs are made of graphs (`graph_jobs`) and of plans (`plan_jobs`). A symbol takes its value from the hint; one that only
+the run time knows counts as 16, unless its range is smaller, and so do the trips of a loop that ends by its condition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import prod
@@ -22,10 +21,9 @@ from atc_py.ir.constants import Constant
 from atc_py.ir.dims import DimOverflow, Size
 from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node, Range
 from atc_py.ir.types import DType, Tensor, Type, on_host
-from atc_py.ops.base import Array, Cost, Engine, Infer, InferError, Layout, Op
+from atc_py.ops.base import Array, Cost, Infer, InferError, Layout, Op
 from atc_py.ops.build import Values, known_value, lookup
 from atc_py.ops.layouts import layout_of
-from atc_py.schedule.frames import REGIONS, is_alias
 from atc_py.target.cost import UNKNOWN, Work, counted_sizes, evaluated, work_of
 
 TRIPS = 1 << 20
@@ -360,93 +358,6 @@ class Maker:
 
 def _with_values(key: Hashable, call: Call) -> Hashable:
     return (key, *[c and c.key for c in call.constants])
-
-
-# --- graphs -----------------------------------------------------------------------------------------------------
-
-
-def graph_program(graph: Graph, sizes: Sizes) -> Program:
-    """The jobs of a graph, each node a task, in its order; a buffer is a value with what names its bytes too."""
-    jobs = _GraphJobs(graph, Maker(sizes))
-    return Program(tuple(jobs.run(1)), tuple([jobs.read(v) for v in graph.outputs]))
-
-
-class _GraphJobs:
-    """Makes the jobs of one graph; `path` are the nodes in whose bodies it stands."""
-
-    def __init__(self, graph: Graph, maker: Maker, path: tuple[int, ...] = ()) -> None:
-        self.graph, self.maker, self.path = graph, maker, path
-        self.views: dict[int, int] = {}
-        self.constants: dict[int, Constant] = {}
-        self.touches: dict[int, Touch] = {}
-
-    def run(self, times: int) -> Iterator[Job]:
-        """The jobs, each to be done so many times."""
-        graph, maker = self.graph, self.maker
-        for node in graph.order():
-            if node.op in STRUCTURAL:
-                if node.const is not None:
-                    self.constants[node.outputs[0]] = node.const
-                continue
-            op = lookup(node.op, node.attrs)
-            if op.flags.alias and is_alias(graph, node):
-                source = node.inputs[0]
-                self.views[node.outputs[0]] = self.views.get(source, source)
-            elif node.op in REGIONS:
-                name, count = body_of(graph, node, maker.sizes)
-                yield from _GraphJobs(node.subgraphs[name], maker, (*self.path, node.id)).run(times * count)
-            else:
-                yield self.job(node, op, times)
-        yield from self.copies(times)
-
-    def copies(self, times: int) -> Iterator[Job]:
-        """Copies that `insert_copies` will make: outputs of which the graph makes no bytes, or has given them out."""
-        move, taken = lookup("TensorMove", {}), set[int]()
-        for name, value in zip(self.graph.output_names, self.graph.outputs, strict=True):
-            root = self.views.get(value, value)
-            if self.graph.producer(root).op not in ("Data", "Const") and root not in taken:
-                taken.add(root)
-                continue
-            source = self.read(value)
-            made = Touch((self.path, "copy", name), source.nbytes, source.form)
-            engine = Engine.HOST if on_host(self.graph.type(value)) else Engine.AICORE
-            call = Call(move, {}, (source.form,), (source.form,), [None], {})
-            yield self.maker.job(-1, f"{name}.copy", engine.value, call, [(0, source)], (made,), times)
-
-    def read(self, value: int) -> Touch:
-        """The bytes of a value, in the form in which it is seen; what makes it has been met before."""
-        found = self.touches.get(value)
-        if found is None:
-            root = self.views.get(value, value)
-            form = self.maker.form(self.graph.values[value].type, root in self.constants)
-            key = (self.path, root) if self.path else root
-            found = self.touches[value] = Touch(key, form.nbytes, form)
-        return found
-
-    def job(self, node: Node, op: Op, times: int) -> Job:
-        """The job of a node."""
-        constants, touches = self.constants, self.touches
-        seen = [touches[v] if v in touches else None if v == ABSENT else self.read(v) for v in node.inputs]
-        writes = tuple([self.read(v) for v in node.outputs])
-        call = Call(
-            op,
-            node.attrs,
-            tuple([None if t is None else t.form for t in seen]),
-            tuple([t.form for t in writes]),
-            [constants.get(v) for v in node.inputs],
-            node.subgraphs,
-        )
-        hosted = op.host_inputs
-        inputs = [(i, t) for i, t in enumerate(seen) if t is not None and i not in hosted]
-        return self.maker.job(node.id, node.name, node.engine or self.engine(op, call), call, inputs, writes, times)
-
-    def engine(self, op: Op, call: Call) -> str:
-        """Where a node runs that has not been given an engine; what only renames bytes goes where they are."""
-        from atc_py.passes.engines import engine_by_type  # here: a plan's jobs need no passes
-
-        types = [f.type for f in (*call.inputs, *call.outputs) if f is not None]
-        forced, _ = engine_by_type(op, types)
-        return (Engine.AICORE if op.flags.alias and forced is Engine.AICPU else forced)._value_
 
 
 def body_of(graph: Graph, node: Node, sizes: Sizes) -> tuple[str, int]:

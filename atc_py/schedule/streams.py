@@ -23,7 +23,7 @@ the first ready task in the order of low memory, and stays idle rather than take
 the longest way says that a task is urgent. `schedule` keeps that where it takes fewer bytes.
 
 Collectives have stream `COLLECTIVES` to themselves, for what stands behind one would wait for other devices. Tasks of
-one stream label are on one stream.
+one stream label are on one stream, the same in each segment that is listed.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ LONGEST = 128
 which lifetimes meet is known in linear time."""
 COLLECTIVES = 1
 """The stream of collectives, where a plan has them and several streams."""
+_HCCL = "\0hccl"
+"""The home of collectives; no stream label is like it."""
 MOST_STREAMS = 64
 """How many may be asked for (GE: LoadBalance takes 1 to 64)."""
 
@@ -110,16 +112,27 @@ def list_segments(
     event = event_cycles(target)
     apart = any(_collective(step) for segment in found for step in segment.steps)
     listed = []
+    held: dict[str, int] = {}  # the streams of homes in the segments so far
     for segment in found:
         demands = [pieces.get(step.start) for step in segment.steps]
-        mine = any(map(_collective, segment.steps))
-        made = _listed(segment, demands, event, several, most - (apart and not mine))
-        listed.append(_beside(made) if apart and not mine and made is not None else made)
+        homes = [_home(step) for step in segment.steps]
+        free = apart and _HCCL not in homes  # the stream of collectives stays free
+        mine = {h: held[h] - (free and held[h] > COLLECTIVES) for h in homes if h in held}
+        made = _listed(segment, demands, event, several, most - free, mine)
+        if made is not None:
+            made = _beside(made) if free else made
+            held.update({homes[i]: s for i, s in zip(made.order, made.streams, strict=True) if homes[i]})
+        listed.append(made)
     return listed
 
 
 def _collective(step: Step) -> bool:
     return (step.node.engine or step.op.engine.value) == "hccl"
+
+
+def _home(step: Step) -> str:
+    """What keeps a task with others on one stream ("": nothing does)."""
+    return _HCCL if _collective(step) else step.node.stream
 
 
 def _beside(listed: Listed) -> Listed:
@@ -149,7 +162,7 @@ def list_again(
             urgency = _urgency(segment, _ranks([d.total for d in demands], segment.needs))
             width = 1 + max(old.streams)
             deadline, window = old.cycles * restraint.deadline, width * restraint.window
-            lister = _Restrained(demands, event, segment.needs, urgency, width, deadline, window)
+            lister = _Restrained(_Work(demands, event, segment.needs, urgency, width), deadline, window)
             new = _timed(lister.run_list(), segment, demands, event)
             old = new if new.cycles <= old.cycles * (1 + PATIENCE) else old
         result.append(old)
@@ -179,8 +192,14 @@ def _pieces(program: Program, prices: Prices) -> dict[int, Demand]:
 
 
 def _listed(
-    segment: Segment, pieces: Sequence[Demand | None], event: float, joining: float, most: int
+    segment: Segment,
+    pieces: Sequence[Demand | None],
+    event: float,
+    joining: float,
+    most: int,
+    held: Mapping[str, int],
 ) -> Listed | None:
+    """The segment on as many streams, up to `most`, as pay; homes that are `held` are on streams that they have."""
     demands = [p for p in pieces if p is not None]
     if most < 2 or len(demands) != len(pieces) or len(demands) < 3:
         return None  # a branch that the clock does not time stays on one stream
@@ -189,13 +208,12 @@ def _listed(
     busiest = max(sum(d.units[k] * d.work for d in demands) for k in range(len(demands[0].units)))
     best, least = None, serial
     urgency = _urgency(segment, ranks)
-    homes = [_HCCL if _collective(step) else step.node.stream for step in segment.steps]
-    for width in range(2, most + 1):
+    homes = [_home(step) for step in segment.steps]
+    for width in range(max(2, 1 + max(held.values(), default=0)), most + 1):
         if max(*ranks, busiest) + joining > least * (1 - GAIN):
             break
-        lister = _Lister(demands, event, segment.needs, urgency, width)
-        if any(homes):
-            lister = _Homes(demands, event, segment.needs, urgency, width, homes)
+        work = _Work(demands, event, segment.needs, urgency, width)
+        lister = _Homes(work, homes, held) if any(homes) else _Lister(work)
         listed = _timed(lister.run_list(), segment, demands, event)
         if listed.cycles + joining > least * (1 - GAIN):
             break
@@ -230,21 +248,28 @@ def _timed(chosen: Sequence[tuple[int, int]], segment: Segment, demands: Sequenc
     return Listed(order, streams, max(timed.end))
 
 
+@dataclass(frozen=True)
+class _Work:
+    """What streams choose from: by task its demand, the tasks that it needs and its urgency; `width` streams.
+
+    A wait for another stream takes `event` cycles.
+    """
+
+    demands: Sequence[Demand]
+    event: float
+    needs: Sequence[Sequence[int]]
+    urgency: Sequence[tuple[int, float, int]]
+    width: int
+
+
 class _Lister(Simulation):
     """The clock's simulation, with streams that choose what they run."""
 
-    def __init__(
-        self,
-        demands: Sequence[Demand],
-        event: float,
-        needs: Sequence[Sequence[int]],
-        urgency: Sequence[tuple[int, float, int]],
-        width: int,
-    ) -> None:
-        super().__init__(demands, event)
-        self.needs, self.urgency = needs, urgency
-        self.idle = [True] * width
-        self.stream = [-1] * len(demands)
+    def __init__(self, work: _Work) -> None:
+        super().__init__(work.demands, work.event)
+        self.needs, self.urgency = work.needs, work.urgency
+        self.idle = [True] * work.width
+        self.stream = [-1] * len(work.demands)
         self.ready: list[tuple[int, float, int]] = []
         self.chosen: list[tuple[int, int]] = []
 
@@ -287,8 +312,12 @@ class _Lister(Simulation):
         """Idle streams take ready tasks."""
         while True in self.idle and (i := self.next(now)) >= 0:
             others = self.before(i)
-            stream = next((s for s in others if self.idle[s]), -1)
-            self.run_on(i, self.idle.index(True) if stream < 0 else stream, others, now)
+            self.run_on(i, self.stream_for(i, others), others, now)
+
+    def stream_for(self, i: int, others: Sequence[int]) -> int:
+        """The idle stream that takes task `i`, which needs tasks of the streams `others`."""
+        stream = next((s for s in others if self.idle[s]), -1)
+        return self.idle.index(True) if stream < 0 else stream
 
     def before(self, i: int) -> list[int]:
         """The streams of the tasks that task `i` needs, the one that has ended last first."""
@@ -305,52 +334,52 @@ class _Lister(Simulation):
         self.ask(i, now, len({s for s in others if s != stream}))
 
 
-_HCCL = "\0hccl"
-"""The home of collectives; no stream label is like it."""
-
-
 class _Homes(_Lister):
-    """Tasks of one home are on one stream, which the first of them takes; that of collectives is theirs alone."""
+    """Tasks of one home are on one stream: the `held` one, or that which the first of them takes.
 
-    def __init__(
-        self,
-        demands: Sequence[Demand],
-        event: float,
-        needs: Sequence[Sequence[int]],
-        urgency: Sequence[tuple[int, float, int]],
-        width: int,
-        homes: Sequence[str],
-    ) -> None:
-        super().__init__(demands, event, needs, urgency, width)
+    The stream of collectives is theirs alone. A ready task whose stream is known waits there, where a busy stream does
+    not look; others wait in `ready`.
+    """
+
+    def __init__(self, work: _Work, homes: Sequence[str], held: Mapping[str, int]) -> None:
+        super().__init__(work)
         self.homes = homes
-        self.home: dict[str, int] = {_HCCL: COLLECTIVES} if _HCCL in homes else {}
+        self.home = dict(held)
+        if _HCCL in homes:
+            self.home[_HCCL] = COLLECTIVES
+        self.apart = self.home.get(_HCCL, -1)
+        self.waiting: list[list[tuple[int, float, int]]] = [[] for _ in self.idle]
 
-    def _take(self, now: float) -> None:
-        """As usual; a task whose stream is busy waits for it, and others go before."""
-        waiting = []
-        while True in self.idle and (i := self.next(now)) >= 0:
-            others = self.before(i)
-            stream = self._stream(self.homes[i], others)
-            if stream < 0:
-                waiting.append(i)
-                continue
-            if self.homes[i]:
-                self.home.setdefault(self.homes[i], stream)
-            self.run_on(i, stream, others, now)
-        for i in waiting:
-            self.open(i)
+    def open(self, i: int) -> None:
+        """What task `i` needs is done."""
+        stream = self.home.get(self.homes[i], -1)
+        heappush(self.ready if stream < 0 else self.waiting[stream], self.urgency[i])
 
-    def _stream(self, home: str, others: Sequence[int]) -> int:
-        """The idle stream for a task of this home (-1: none yet)."""
+    def next(self, now: float) -> int:
+        """The most urgent ready task that an idle stream may take (-1: none)."""
+        ready = self.ready
+        while ready and self.homes[ready[0][-1]] in self.home:  # since it became ready
+            self.open(heappop(ready)[-1])
+        heaps = [heap for heap, idle in zip(self.waiting, self.idle, strict=True) if heap and idle]
+        if ready and next(self._open_streams(()), None) is not None:
+            heaps.append(ready)
+        return heappop(min(heaps))[-1] if heaps else -1
+
+    def stream_for(self, i: int, others: Sequence[int]) -> int:
+        """The stream of its home; otherwise an idle one, for a new home one that no other has, if there is one."""
+        home = self.homes[i]
         if home in self.home:
-            stream = self.home[home]
-            return stream if self.idle[stream] else -1
-        apart = self.home.get(_HCCL, -1)
-        idle = [s for s in (*others, *range(len(self.idle))) if self.idle[s] and s != apart]
-        if home:  # a stream that no other label has, if there is one
-            taken = self.home.values()
-            idle = [s for s in idle if s not in taken] + idle
-        return idle[0] if idle else -1
+            return self.home[home]
+        idle = list(self._open_streams(others))
+        if not home:
+            return idle[0]
+        taken = self.home.values()
+        found = self.home[home] = next((s for s in idle if s not in taken), idle[0])
+        return found
+
+    def _open_streams(self, others: Sequence[int]) -> Iterator[int]:
+        """The idle streams for tasks that have none, those of `others` first."""
+        return (s for s in (*others, *range(len(self.idle))) if self.idle[s] and s != self.apart)
 
 
 class _Restrained(_Lister):
@@ -359,17 +388,8 @@ class _Restrained(_Lister):
     The first task that is not taken is ready when nothing runs: what it needs stands before it. So none waits for ever.
     """
 
-    def __init__(
-        self,
-        demands: Sequence[Demand],
-        event: float,
-        needs: Sequence[Sequence[int]],
-        urgency: Sequence[tuple[int, float, int]],
-        width: int,
-        deadline: float,
-        window: int,
-    ) -> None:
-        super().__init__(demands, event, needs, urgency, width)
+    def __init__(self, work: _Work, deadline: float, window: int) -> None:
+        super().__init__(work)
         self.deadline, self.window = deadline, window
         self.waiting: list[int] = []  # the ready tasks in the order of the segment; both heaps keep what is taken
         self.first = 0  # of the tasks that are not taken

@@ -77,6 +77,14 @@ def test_what_takes_a_nodes_place_is_asked_the_same() -> None:
     assert found["softmax"] == (-2, "right")
 
 
+@pytest.mark.parametrize(("labels", "count"), [(("left", "left"), 1), (("left", "right"), 2)])
+def test_equal_nodes_of_different_labels_stay_apart(labels: tuple[str, str], count: int) -> None:
+    nodes = [asking(node("Exp", ["x"], [f"e{k}"], name=f"exp{k}"), stream_label=a) for k, a in enumerate(labels)]
+    proto = model([*nodes, node("Add", ["e0", "e1"], ["y"])], {"x": (FLOAT, [8])}, ["y"])
+    found = [n.stream for n in compile_model(proto).canonical.nodes.values() if n.op == "Exp"]
+    assert sorted(found) == sorted(set(labels)) and len(found) == count
+
+
 def test_all_that_a_node_becomes_is_asked() -> None:
     """A function's nodes, unless they say something themselves."""
     made = helper.make_node("Twice", ["x"], ["y"], name="call", domain="own")

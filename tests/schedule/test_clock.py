@@ -19,7 +19,8 @@ from atc_py.passes import lower, optimize
 from atc_py.schedule import ScheduleOptions, graph_timeline, plan_handing, plan_timeline, schedule
 from atc_py.schedule.clock import job_traffic, run_clock, serial_cycles
 from atc_py.schedule.formats import with_formats
-from atc_py.schedule.jobs import HALF, Form, Job, Program, Touch, graph_program, sizes_of
+from atc_py.schedule.graph_jobs import graph_program
+from atc_py.schedule.jobs import HALF, Form, Job, Program, Touch, sizes_of
 from atc_py.schedule.plan_jobs import plan_program
 from atc_py.target import load
 from atc_py.target.cache import Cache

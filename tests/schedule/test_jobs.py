@@ -10,7 +10,8 @@ import pytest
 from atc_py import frontend
 from atc_py.compiler import Options, compile_graph
 from atc_py.graph import Builder
-from atc_py.schedule.jobs import Maker, graph_program, sizes_of
+from atc_py.schedule.graph_jobs import graph_program
+from atc_py.schedule.jobs import Maker, sizes_of
 from atc_py.schedule.plan_jobs import plan_program
 
 MODELS = Path(__file__).resolve().parent.parent.parent / "models"

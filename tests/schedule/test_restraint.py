@@ -23,7 +23,7 @@ from atc_py.plan.types import Plan
 from atc_py.runtime.loader import load
 from atc_py.schedule import ScheduleOptions, plan_handing, schedule
 from atc_py.schedule.lanes import Demand
-from atc_py.schedule.streams import GAIN, PATIENCE, RESTRAINTS, _Lister, _Restrained, list_again
+from atc_py.schedule.streams import GAIN, PATIENCE, RESTRAINTS, _Lister, _Restrained, _Work, list_again
 from atc_py.target import load as load_target
 from tests.making import FLOAT, model, node
 
@@ -37,16 +37,17 @@ NEEDS = ((), (0,), (1,), (0,), (3,), (0,), (5,), (0,), (7,), (2, 4, 6, 8))
 RANKS = (40, 30, 20, 30, 20, 30, 20, 30, 20, 10)
 DEMANDS = [Demand(0.0, 10.0, (0.5, 0.0, 0.0, 0.0, 0.0)) for _ in NEEDS]
 URGENCY = [(0, float(-rank), i) for i, rank in enumerate(RANKS)]
+WORK = _Work(DEMANDS, 0.0, NEEDS, URGENCY, width=2)
 
 
 def taken(deadline: float, window: int) -> tuple[list[int], float]:
     """(tasks in the order in which two streams take them, when the last one ends)."""
-    lister = _Restrained(DEMANDS, 0.0, NEEDS, URGENCY, 2, deadline, window)
+    lister = _Restrained(WORK, deadline, window)
     return [i for i, _ in lister.run_list()], max(lister.end)
 
 
 def test_the_critical_path_alone_opens_all_chains() -> None:
-    lister = _Lister(DEMANDS, 0.0, NEEDS, URGENCY, 2)
+    lister = _Lister(WORK)
     assert [i for i, _ in lister.run_list()] == [0, 1, 3, 5, 7, 2, 4, 6, 8, 9]
     assert max(lister.end) == 60
 

@@ -19,11 +19,14 @@ from atc_py.emit import om_bytes
 from atc_py.errors import AtcError
 from atc_py.graph import Builder
 from atc_py.ir.graph import Graph
+from atc_py.ir.types import DType
 from atc_py.memory.bind import aligned, bind
 from atc_py.plan.text import print_plan
 from atc_py.plan.types import Buffer, Plan, Space, Static, Task
 from atc_py.runtime.loader import Loaded, load
 from atc_py.schedule import plan_handing, plan_timeline
+from atc_py.schedule.lanes import Demand
+from atc_py.schedule.streams import _Homes, _Work
 from atc_py.target import load as load_target
 from tests.making import FLOAT, model, node
 
@@ -187,6 +190,57 @@ def test_tasks_of_one_label_share_a_stream() -> None:
     prove(plan)
     one = compile_graph(_labelled(("same", "same")), Options(disabled_passes=frozenset({"fusion"}))).plan
     assert {t.stream for t in one.tasks() if t.kernel == "MatMul"} == {0}
+
+
+def test_a_label_keeps_its_stream_from_list_to_list() -> None:
+    """The first list would begin with `a`, the second one, whose longest way is that of `c`, with `c`."""
+    b = Builder("lists")
+    weight, x = b.const(np.eye(256, dtype=np.float32)), b.data("x", "float32", (256, 256))
+    first = _chains(b, x, weight, {"a": 8, "c": 4})
+    count = b.op("ReduceMax", b.op("Cast", b.op("NonZero", first), to=DType.FLOAT32), keepdims=0)
+    y = _chains(b, b.op("Add", x, count), weight, {"a": 4, "c": 8})
+    graph = b.build(y=y)
+    labels = {o: n.stream for n in graph.nodes.values() for o in n.origin if n.stream}
+    plan = compile_graph(graph, Options(disabled_passes=frozenset({"fusion"}))).plan
+    found: dict[str, list[set[int]]] = {"a": [], "c": []}
+    for region in plan.regions:
+        assert isinstance(region, Static) and len({t.stream for t in region.tasks}) > 1
+        for label, streams in found.items():
+            streams.append({t.stream for t in region.tasks if label in {labels.get(o) for o in t.origin}})
+    assert len(plan.regions) == 2 and found["a"][0] == found["a"][1] != found["c"][0] == found["c"][1]
+    prove(plan)
+
+
+def _chains(b: Builder, x: Any, weight: Any, lengths: dict[str, int]) -> Any:
+    """Chains of products from `x`, each of one label, joined."""
+    ends = []
+    for label, length in lengths.items():
+        end = x
+        for _ in range(length):
+            for op, more in (("MatMul", [weight]), ("Softmax", [])):
+                end = b.op(op, end, *more, name=f"{label}{len(b.graph.nodes)}")
+                b.graph.producer(end.value).stream = label
+        ends.append(end)
+    return b.op("Concat", *ends, axis=1)
+
+
+@pytest.mark.parametrize("count", [64, 512])
+def test_what_waits_for_its_stream_is_not_looked_at(count: int) -> None:
+    """A fan of tasks of one label: each waits once before the label has a stream, and once for the stream."""
+    opened = []
+
+    class Counted(_Homes):
+        def open(self, i: int) -> None:
+            opened.append(i)
+            super().open(i)
+
+    demands = [Demand(0.0, 10.0, (0.25, 0.0, 0.0, 0.0, 0.0))] * count
+    homes = ["a" if i < count - 8 else "" for i in range(count)]
+    urgency = [(0, -10.0, i) for i in range(count)]
+    chosen = Counted(_Work(demands, 0.0, [()] * count, urgency, width=2), homes, {}).run_list()
+    assert [i for i, s in chosen if s == 0] == list(range(count - 8))
+    assert [i for i, s in chosen if s == 1] == list(range(count - 8, count))
+    assert len(opened) <= 2 * count
 
 
 def _labelled(labels: tuple[str, str]) -> Graph:
