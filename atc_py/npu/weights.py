@@ -30,7 +30,8 @@ class Weights:
         self.plan, self.mapped = plan, mapped
         start = plan.weights_nbytes
         behind = [b for b in plan.buffers if b.space is Space.WEIGHTS and (b.offset or 0) >= start]
-        self._behind = sorted(behind, key=lambda b: (b.offset or 0, b.id))
+        # A constant without bytes lies where the next one begins, and that one is meant by a byte there.
+        self._behind = sorted(behind, key=lambda b: (b.offset or 0, b.nbytes != 0, b.id))
         self._starts = [b.offset or 0 for b in self._behind]
         self._made: dict[int, Array] = {}
         self._host: dict[int, Array] = {}

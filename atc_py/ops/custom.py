@@ -248,6 +248,8 @@ def _wrong_flags(op: CustomOp) -> str:
     for name, (value, kind) in given.items():
         if not isinstance(value, kind):
             return f"{name} must be of {kind.__name__}, but is {_shown(value)}"
+    if op.engine is Engine.HCCL:
+        return "engine HCCL is for collectives, which are atc-py's own: all devices must come to them in one order"
     if op.flags.control:
         return "control flow cannot be declared"
     if op.flags.alias and not op.inputs:

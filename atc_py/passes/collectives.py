@@ -18,19 +18,18 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from atc_py.errors import Problems
-from atc_py.ir.graph import ABSENT, Graph, Node
+from atc_py.ir.graph import ABSENT, STRUCTURAL, Graph, Node
 from atc_py.ops.base import Engine
 from atc_py.passes.base import PassContext
 
-_FAMILY = "Hcom"
-"""How the names of collectives begin."""
 _AFTER, _DONE = 1, 1
 """The position of the input that orders a collective, and of the output."""
 
 
 def order_collectives(graph: Graph, ctx: PassContext) -> int:
     """Let each collective take what the one before it gives; returns how many did not."""
-    if graph is not ctx.root or not any(n.op.startswith(_FAMILY) for n in graph.nodes.values()):
+    kinds = {n.op: n for n in graph.nodes.values()} if graph is ctx.root else {}
+    if not any(_is_collective(n, ctx) for n in kinds.values()):
         return 0
     changed = 0
     for before, node in pairwise(_in_turn(graph, ctx)):
@@ -48,11 +47,15 @@ def _in_turn(graph: Graph, ctx: PassContext) -> list[Node]:
     found: list[tuple[int, int, Node]] = []
     for place, node in enumerate(graph.order()):
         depth = max([before[graph.values[v].producer] for v in node.inputs if v != ABSENT], default=0)
-        if node.op.startswith(_FAMILY) and ctx.op(node).engine is Engine.HCCL:
+        if _is_collective(node, ctx):
             found.append((depth, place, node))
             depth += 1
         before[node.id] = depth
     return [node for _, _, node in sorted(found, key=lambda item: item[:2])]
+
+
+def _is_collective(node: Node, ctx: PassContext) -> bool:
+    return node.op not in STRUCTURAL and ctx.op(node).engine is Engine.HCCL
 
 
 def refuse(found: Iterable[Node]) -> None:

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from atc_py.errors import AtcError
 from atc_py.ir.graph import STRUCTURAL
 from atc_py.ops import MARK
+from atc_py.ops.base import Op
+from atc_py.ops.build import lookup
 from atc_py.plan.types import Plan
 
 
@@ -19,6 +22,14 @@ def operations(plan: Plan) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield task.kernel, task.attrs
         if task.body is not None:
             yield from ((n.op, n.attrs) for n in task.body.nodes.values() if n.op not in STRUCTURAL)
+
+
+def declared(kernel: str, attrs: Mapping[str, Any]) -> Op | None:
+    """The declaration of an operator; None where it is a custom one that nobody declares here."""
+    try:
+        return lookup(kernel, attrs)
+    except AtcError:
+        return None
 
 
 def custom_modules(plan: Plan) -> dict[str, str]:

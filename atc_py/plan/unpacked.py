@@ -20,6 +20,7 @@ from atc_py.ir.graph import Graph, Range
 from atc_py.ir.text import parse_attrs, parse_const, parse_graph
 from atc_py.ir.types import Format, Map, Optional, Tensor, Type
 from atc_py.ir.types import Sequence as SequenceType
+from atc_py.ir.validate import ENGINES
 from atc_py.plan import records as r
 from atc_py.plan.regions import read_regions
 from atc_py.plan.table import Table
@@ -288,6 +289,7 @@ class _Decoder:
         }
         ends = {name: table.entries("tasks", name, name) for name in r.TASK_LISTS}
         columns = [table.numbers("tasks", f, 0, len(strings)) for f in ("kernel", "name", "engine", "attrs")]
+        self._check_engines(columns[2])
         columns.append(table.numbers("tasks", "body", -1, len(strings)))
         columns.append(table.numbers("tasks", "workspace", -1, n))
         columns += [table.column("tasks", f).tolist() for f in ("id", "cost", "priority")]
@@ -320,6 +322,11 @@ class _Decoder:
             )
             tasks.append(task)
         return tasks
+
+    def _check_engines(self, names: list[int]) -> None:
+        known = [name in ENGINES for name in self.strings]
+        good = np.array([known[k] for k in names], bool)
+        self.table.check("tasks", good, lambda row: f"engine '{self.strings[names[row]][:80]}' is not known")
 
     def _task_attrs(self, row: int, string: int) -> dict[str, Any]:
         found = self._attrs.get(string)

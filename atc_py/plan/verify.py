@@ -19,11 +19,13 @@ from typing import TypeAlias
 from atc_py.errors import Problems
 from atc_py.ir.constants import Blob, Constant, Splat
 from atc_py.ir.types import Tensor, on_host
+from atc_py.ir.validate import ENGINES
 from atc_py.plan.accesses import Accesses, Placement, roots_of
-from atc_py.plan.collective_law import unordered
+from atc_py.plan.collective_law import Collectives, in_bodies, unordered
 from atc_py.plan.event_law import events
 from atc_py.plan.extents import MAX_RUNS, Extent, Layout
 from atc_py.plan.flow import Flow
+from atc_py.plan.gears import wrong_gears
 from atc_py.plan.lifetimes import lifetimes
 from atc_py.plan.live import live
 from atc_py.plan.show import show, show_task, show_value
@@ -98,6 +100,8 @@ def _tables(e: Evidence) -> Iterator[Finding]:
         if not 0 <= number < buffers:
             yield show_value(value), f"lies in buffer {number} of {buffers}"
     for task in e.tasks:
+        if task.engine not in ENGINES:
+            yield show_task(task), f"runs on '{task.engine}', which is none of the engines {', '.join(ENGINES)}"
         for i, number in task.host_values.items():
             if not 0 <= number < constants or i < 0:
                 yield show_task(task), f"input {i} is constant {number} of {constants}"
@@ -356,7 +360,7 @@ def _binds(e: Evidence) -> Iterator[Finding]:
                 yield show_task(task), f"binds '{symbol}', which {show_task(bound[symbol])} binds"
     for region in e.regions:
         if isinstance(region, Static):
-            yield from early_uses(e.plan, region)
+            yield from early_uses(e.plan, region, e.layout, e.roots)
 
 
 def _has_axis(operand: Operand, axis: int) -> bool:
@@ -365,12 +369,15 @@ def _has_axis(operand: Operand, axis: int) -> bool:
 
 
 def _collectives(e: Evidence) -> Iterator[Finding]:
+    collectives = Collectives()
     for region in e.regions:
         if isinstance(region, Static):
-            yield from unordered(region)
+            yield from unordered(region, collectives)
+    yield from in_bodies(e.regions, collectives)
 
 
 def _control(e: Evidence) -> Iterator[Finding]:
+    yield from wrong_gears(e.plan)
     for region in e.regions:
         if isinstance(region, (Loop, Scan)):
             for c in region.carried:
@@ -416,7 +423,7 @@ LAWS: tuple[Law, ...] = (
     Law("E31009", "weights", "a weights buffer holds its constant, in the file or behind it", _weights, _REPORT),
     Law("E31010", "events", "a wait is for one record, which comes before it for certain", _events),
     Law("E31011", "binds", "a symbol is bound once, and needed in later lists of tasks only", _binds, _REPORT),
-    Law("E31012", "control", "branches do something, carried values keep their shapes", _control, _REPORT),
+    Law("E31012", "control", "branches do something, carried values keep shapes, gears stand alone", _control, _REPORT),
     Law("E31013", "read-only", "nothing writes to inputs and weights", _flow("read-only"), _REPORT),
     Law("E31014", "reads", "each read sees the bytes of the value that it names", _flow("reads"), _REPORT),
     Law("E31015", "one writer", "a value is written once, to one place", _flow("one writer"), _REPORT),

@@ -126,12 +126,11 @@ def lane_cycles(
 ) -> tuple[float, dict[int, float]]:
     """Cycles of a model on several streams: the whole, launch included, and each region by its first task, run once."""
     now = cycles_of(target.rates.model_us, target)
-    first: dict[int, tuple[int, float]] = {}
+    first: dict[int, int] = {}
     cycles: dict[int, float] = {}
     for part in _parts(program, prices, target, lanes):
-        task, begin = first.setdefault(part.region, (part.first, part.now + part.spans[0].start))
-        end = part.now + max([span.end for span in part.spans])
-        cycles[task] = max(cycles.get(task, 0.0), end - begin)
+        task = first.setdefault(part.region, part.first)
+        cycles[task] = cycles.get(task, 0.0) + max([span.end for span in part.spans]) - part.spans[0].start
         now = part.then
     return now, cycles
 
@@ -170,19 +169,32 @@ def _parts(program: Program, prices: Prices, target: Target, lanes: Mapping[int,
 
 
 def job_owners(jobs: Sequence[Job]) -> list[int]:
-    """For each job the task on whose stream it runs: its own, of a conversion the next one, at the end the last one."""
+    """For each job the task on whose stream it runs: its own.
+
+    Of a conversion it is the next one, or, where that is done more or less often or there is none, the one before.
+    """
+    before: list[Job | None] = []
+    task: Job | None = None
+    for job in jobs:
+        task = job if job.place >= 0 else task
+        before.append(task)
     owners: list[int] = []
-    owner = max((j.place for j in jobs), default=-1)
-    for job in reversed(jobs):
-        owner = job.place if job.place >= 0 else owner
-        owners.append(owner)
+    after: Job | None = None
+    for job, earlier in zip(reversed(jobs), reversed(before)):
+        after = job if job.place >= 0 else after
+        alike = [t for t in (after, earlier) if t is not None and t.times == job.times]
+        owner = next(iter((*alike, earlier, after)))
+        owners.append(-1 if owner is None else owner.place)
     return owners[::-1]
 
 
 def _waits(
     jobs: Sequence[Job], tasks: Sequence[int], streams: Sequence[int], lanes: Mapping[int, Lane]
 ) -> list[list[int]]:
-    """For each job the earlier ones that it waits for: those of its task, and conversions made on other streams."""
+    """For each job the earlier ones that it waits for: those of its task, and conversions made on other streams.
+
+    What a task waits for is done where its jobs are in several parts, as when results are converted after a loop.
+    """
     index: dict[int, int] = {}
     made: dict[Hashable, int] = {}
     begun: set[int] = set()
@@ -191,7 +203,7 @@ def _waits(
         found: dict[int, None] = {}
         if task not in begun:
             begun.add(task)
-            found.update((index[t], None) for t in lanes[task].after)
+            found.update((index[t], None) for t in lanes[task].after if t in index)
         sources = (made[t.key] for t in job.reads if t.key in made)
         found.update((p, None) for p in sources if streams[p] != streams[i])
         waits.append(list(found))

@@ -64,8 +64,10 @@ class _Formats:
                 job = replace(job, work=replace(job.work, run=lanes(job.dtype)))  # it moves blocks of channels
             same = reads == job.reads and writes == job.writes
             self.out.append(job if same else _with(job, reads, writes))
+        count = len(self.out)
         given = tuple(map(self._output, outputs))
-        return Program(tuple(self.out), given)
+        at = _behind(self.out[:count], [t.key for job in self.out[count:] for t in job.reads])
+        return Program((*self.out[:at], *self.out[count:], *self.out[at:count]), given)
 
     def _blocked(self) -> frozenset[Hashable]:
         """The feature maps that lie in blocks of channels: those that an operator needs so, and what goes with them."""
@@ -147,6 +149,16 @@ class _Formats:
         work = Work(vector=prod(wanted.form.shape), run=lanes(dtype))
         self.out.append(Job(-1, f"convert {key}", TRANS_DATA, "aicore", work, dtype, (source,), (wanted,), times))
         return wanted
+
+
+def _behind(jobs: Sequence[Job], keys: Sequence[Hashable]) -> int:
+    """Where jobs come that are done once and read these buffers: behind the last one that is done once.
+
+    Behind all where what they read is written later, in a loop.
+    """
+    at = max((i + 1 for i, job in enumerate(jobs) if job.times == 1), default=len(jobs))
+    later = {t.key for job in jobs[at:] for t in job.writes}
+    return len(jobs) if later.intersection(keys) else at
 
 
 def _takes(job: Job) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from atc_py.ir.dims import symbols_of
 from atc_py.ir.graph import STRUCTURAL, Graph, Node
-from atc_py.ir.types import BLOCKED, Tensor, on_host
+from atc_py.ir.types import BLOCKED, Tensor, Type, on_host
 from atc_py.ops.base import Op
 from atc_py.ops.build import lookup
 from atc_py.schedule.joins import Views, is_late, views_of
@@ -101,33 +101,97 @@ def root_of(graph: Graph, value: int, views: Callable[[Node], bool]) -> int:
     return value
 
 
+@dataclass(frozen=True)
+class Ends:
+    """What the If that a graph is a branch of says of the graph's outputs, by position; of other graphs nothing.
+
+    `measured`: outputs whose shape is that of the array in their buffer, for only the run time knows it. `settled`: the
+    types of outputs whose sizes are known before, and whose buffers have as many bytes, whatever the branch knows.
+    """
+
+    measured: frozenset[int] = frozenset()
+    settled: Mapping[int, Type] = field(default_factory=dict)
+
+
+NO_ENDS = Ends()
+
+
 def insert_copies(graph: Graph) -> None:
-    """Give each output that is an input, a constant, or shares bytes with an earlier output a copy of its own.
+    """Give each output that `copied_outputs` names a copy of its own.
 
     Bodies too: what leaves a body must be made in it. A fused task's is no such body.
     """
-    stack = [graph]
+    stack: list[tuple[Graph, Ends]] = [(graph, NO_ENDS)]
     while stack:
-        inner = stack.pop()
+        inner, ends = stack.pop()
         for node in inner.nodes.values():
             if node.subgraphs and node.op != "Fused":
-                stack += node.subgraphs.values()
-        _insert_copies(inner)
+                below = branch_ends(inner, node, ends)
+                stack += [(body, below) for body in node.subgraphs.values()]
+        _insert_copies(inner, ends)
 
 
-def _insert_copies(graph: Graph) -> None:
-    taken: set[int] = set()
+def _insert_copies(graph: Graph, ends: Ends) -> None:
     end = graph.net_output
-    for i, value in enumerate(list(end.inputs)):
-        root = root_of(graph, value, lambda node: is_alias(graph, node))
-        if graph.producer(root).op not in ("Data", "Const") and root not in taken:
-            taken.add(root)
-            continue
+    for i in copied_outputs(graph, ends):
+        value = end.inputs[i]
         origin = graph.producer(value).origin
-        copy = graph.insert_on_edge(end, i, "TensorMove", graph.type(value))
+        copy = graph.insert_on_edge(end, i, "TensorMove", ends.settled.get(i, graph.type(value)))
         copy.name = f"{graph.output_names[i]}.copy"
         copy.origin = origin or (graph.output_names[i],)
         copy.engine = "host" if on_host(graph.type(value)) else "aicore"
+
+
+def copied_outputs(graph: Graph, ends: Ends = NO_ENDS) -> list[int]:
+    """The positions of the outputs that need a copy, in order.
+
+    These are inputs, constants, what shares bytes with an earlier output; of the measured outputs those that are views
+    of another shape, for their buffer would hold the array that is viewed; and of the settled ones those of a size that
+    only the run time knows, for that lies where there is room for any.
+    """
+    taken: set[int] = set()
+    found = []
+    for i, value in enumerate(graph.outputs):
+        root = _root(graph, value)
+        given = graph.producer(root).op in ("Data", "Const") or root in taken
+        reshaped = i in ends.measured and not _alike(graph, value, root)
+        if given or reshaped or (i in ends.settled and (_found_out(graph, value) or _found_out(graph, root))):
+            found.append(i)
+        else:
+            taken.add(root)
+    return found
+
+
+def branch_ends(graph: Graph, node: Node, ends: Ends) -> Ends:
+    """What a node of the graph says of the outputs of its bodies.
+
+    The graph's own measured outputs lie in the same buffers as the outputs of the If's that they come of.
+    """
+    if node.op != "If":
+        return NO_ENDS
+    pairs = [(graph.outputs[i], _root(graph, graph.outputs[i])) for i in sorted(ends.measured)]
+    leaving = {root for value, root in pairs if _alike(graph, value, root)}
+    measured = frozenset(i for i, value in enumerate(node.outputs) if value in leaving or _found_out(graph, value))
+    settled = {i: graph.type(v) for i, v in enumerate(node.outputs) if i not in measured and not on_host(graph.type(v))}
+    return Ends(measured, settled)
+
+
+def _root(graph: Graph, value: int) -> int:
+    return root_of(graph, value, lambda node: is_alias(graph, node))
+
+
+def _alike(graph: Graph, value: int, root: int) -> bool:
+    """Whether a view has the shape of what it views."""
+    one, other = graph.type(value), graph.type(root)
+    return value == root or (isinstance(one, Tensor) and isinstance(other, Tensor) and one.shape == other.shape)
+
+
+def _found_out(graph: Graph, value: int) -> bool:
+    """Whether only the run time knows the shape of a tensor."""
+    t = graph.type(value)
+    if not isinstance(t, Tensor) or t.shape is None:
+        return isinstance(t, Tensor)
+    return any(graph.symbols[s].runtime for d in t.shape for s in symbols_of(d))
 
 
 Order = Callable[[Graph, frozenset[int]], tuple[list[Node], Views]]

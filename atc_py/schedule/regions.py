@@ -1,7 +1,8 @@
 """Steps become tasks and regions.
 
-A run of tasks is one `Static` region; a task that finds out a size is a `Host` step between two, or part of one where
-others run beside it; a node with bodies is an `If`, `Loop` or `Scan` with the regions of its bodies.
+A run of tasks is one `Static` region, or several where the host has to know what one task makes to launch another; a
+task that finds out a size is a `Host` step between two, or part of one where others run beside it; a node with bodies
+is an `If`, `Loop` or `Scan` with the regions of its bodies.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from atc_py.plan.types import Access, Carried, Collected, Host, If, Loop, Operan
 from atc_py.schedule.frames import Frame, Step
 from atc_py.schedule.places import carried, carried_inputs, read_by_host
 from atc_py.schedule.pool import Pool
-from atc_py.schedule.segments import fresh_symbols
+from atc_py.schedule.segments import awaits, by_host, fresh_symbols
 from atc_py.schedule.streams import Streams
 
 _READ, _WRITE = Access.READ, Access.WRITE
@@ -44,20 +45,23 @@ def _regions(pool: Pool, frame: Frame, numbers: _Numbers) -> tuple[Region, ...]:
     found: list[Region] = []
     run: list[Task] = []
     region = -1
+    made: dict[int, int] = {}  # the run's nodes that the device runs
     for step in frame.steps.values():
         if not step.bodies:
             task = _task(pool, frame, step, numbers)
             mine = numbers.region(step)
             if not task.binds or mine >= 0:
-                if run and mine != region:
+                if run and (mine != region or awaits(frame, step, made)):
                     found.append(Static(tuple(run)))
-                    run = []
+                    run, made = [], {}
                 region = mine
+                if not by_host(step):
+                    made[step.node.id] = len(run)
                 run.append(task)
                 continue
         if run:
             found.append(Static(tuple(run)))
-            run = []
+            run, made = [], {}
         found.append(_region(pool, frame, step, numbers) if step.bodies else Host(task))
         if step.bodies and pool.late:
             fresh_symbols([frame.graph.type(v) for v in step.node.outputs], pool.bound)  # no task's to bind any more

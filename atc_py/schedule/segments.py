@@ -5,7 +5,8 @@
     segments      [Conv, Relu, NonZero]   [Gather]   [Add, Mul]         If stands alone
 
 A segment becomes one `Static` region, which the device runs without the host. So it ends where a size is needed that a
-task of it finds out (tasks that need no such size may come after that one, and run beside it), and where work passes
+task of it finds out (tasks that need no such size may come after that one, and run beside it), where the host has to
+know what a task of it makes to launch the next one (the k of a TopK, a value of unknown rank), and where work passes
 between the device and the host: a segment is the one's or the other's. Needs come from values alone: a task needs the
 tasks that make what it reads, through views; memory adds none, because memory is planned after them.
 """
@@ -61,13 +62,16 @@ class _Runs:
         """The runs of a frame and of those inside it."""
         run: list[Step] = []
         open_: set[str] = set()  # the symbols that tasks of the run bind
+        made: dict[int, int] = {}  # the run's nodes
         for step in frame.steps.values():
             fresh = [] if step.bodies else self._fresh(frame, step)
             alone = bool(step.bodies) or (bool(fresh) and not self._joins(step))
-            if run and (alone or _by_host(step) != _by_host(run[0]) or self._needed(frame, step, open_)):
+            changes = bool(run) and (alone or by_host(step) != by_host(run[0]))
+            if changes or self._needed(frame, step, open_) or awaits(frame, step, made):
                 yield frame, run
-                run, open_ = [], set()
+                run, open_, made = [], set(), {}
             if not alone:
+                made[step.node.id] = len(run)
                 run.append(step)
                 open_.update(fresh)
             for body in step.bodies.values():
@@ -86,15 +90,35 @@ class _Runs:
 
     def _joins(self, step: Step) -> bool:
         """Whether a task that finds out a size is part of a segment."""
-        return not _by_host(step) and (self.joined is None or id(step.node) in self.joined)
+        return not by_host(step) and (self.joined is None or id(step.node) in self.joined)
 
     def _needed(self, frame: Frame, step: Step, open_: set[str]) -> bool:
         """Whether a task cannot be launched before one of the symbols has its value."""
         return bool(open_) and not open_.isdisjoint(_mentioned(frame, step.node))
 
 
-def _by_host(step: Step) -> bool:
+def by_host(step: Step) -> bool:
+    """Whether the host runs a task."""
     return (step.node.engine or step.op.engine.value) == "host"
+
+
+def awaits(frame: Frame, step: Step, made: Mapping[int, int]) -> bool:
+    """Whether the host has to know, to launch a task, what one of the nodes `made` (of the device's tasks) makes.
+
+    It reads some inputs itself, and of all it must know the shape.
+    """
+    if not made or step.bodies or by_host(step):
+        return False
+    values, still, read = frame.graph.values, frame.views.still, step.op.host_inputs
+    for i, value in enumerate(step.node.inputs):
+        if value == ABSENT:
+            continue
+        type_ = values[value].type
+        if i in read or (isinstance(type_, Tensor) and type_.shape is None):
+            producer = values[value].producer
+            if producer in made or (producer in still and _makers(frame, producer, made, {})):
+                return True
+    return False
 
 
 def _mentioned(frame: Frame, node: Node) -> Iterator[str]:

@@ -6,10 +6,11 @@
     --sink subgraph    launches: Conv to NonZero, the branch      waits: the size, the condition, the result
     --sink op          launches: 4 tasks                          waits: the size, the condition, the result
 
-A part sinks when it has no task of the host's and no size to find out; around what cannot sink, the rest does. The
-host runs ahead of the device: a launch takes it `host_task_us`, and the device begins when it has been launched and
-is done with what came before. To wait costs the host as much again after the device is done. The first launch, and
-the wait for the result, are in `model_us`. Results do not depend on any of this.
+A part sinks when it has no task of the host's, no size to find out, and no task that is launched with what another one
+of the part makes (`known`); around what cannot sink, the rest does. The host runs ahead of the device: a launch takes
+it `host_task_us`, and the device begins when it has been launched and is done with what came before. To wait costs the
+host as much again after the device is done. The first launch, and the wait for the result, are in `model_us`. Results
+do not depend on any of this.
 
 The host waits for what the device makes and it has to know. A Loop that it runs ends by a condition where one is given
 or no number of trips is: then the host waits for what each iteration makes of it, unless the body only hands it on.
@@ -22,6 +23,7 @@ from dataclasses import dataclass, replace
 
 from atc_py.plan.types import Gears, Host, If, Loop, Operand, Plan, Region, Scan, Space, Static, Task, walk
 from atc_py.schedule.jobs import Sizes
+from atc_py.schedule.known import Known, tasks_of
 from atc_py.schedule.plan_jobs import gear_of, longer, trips_of
 from atc_py.target import Target
 from atc_py.target.cost import cycles_of
@@ -97,6 +99,7 @@ class _HostClock:
         self.now = self.device = self.held = 0.0
         self.open = False
         self.sinks = {id(r): _sinks(r) for r in walk(plan.regions)}
+        self.known = Known(plan)
         self.bars: list[Bar] = []
         self.runs: list[Run] = []
 
@@ -104,8 +107,13 @@ class _HostClock:
         """Run regions `times` times; the clock runs for one of them."""
         for region in regions:
             if self.mode == "graph" and not isinstance(region, (Static, Host)) and self._whole(region):
+                inside = [t for r in walk((region,)) for t in tasks_of(r)]
+                self.learn(inside, times)
                 start = self.launch(_name(region), times)
                 self.device = start + self.on_device((region,), start)
+                self.known.launched(inside)
+                if isinstance(region, (Loop, Scan)):
+                    self.known.end(region)
             elif isinstance(region, Static):
                 self.open = self.open and self.mode == "graph"
                 self.tasks(region, times)
@@ -122,7 +130,7 @@ class _HostClock:
                 self.loop(region, times)
 
     def _whole(self, region: Region) -> bool:
-        return all(self.sinks[id(r)] for r in walk((region,)))
+        return all(self.sinks[id(r)] for r in walk((region,))) and self.known.whole(region)
 
     def on_device(self, regions: Sequence[Region], start: float) -> float:
         """Cycles on the device of regions that sink, from `start` on."""
@@ -150,9 +158,13 @@ class _HostClock:
             self.ask(region.condition, _name(region), times)
         self.open = False
         now, device, held = self.now, self.device, self.held
+        self.known.begin(region)
         self.regions(region.body, times * trips)
         if isinstance(region, Loop) and self.asks(region):
             self.wait(f"the condition of {_name(region)}", times * trips)
+        elif self.known.asks(region):
+            self.wait(f"what {_name(region)} hands on", times * trips)
+        self.known.end(region)
         self.open = False
         ready, done = self.now, self.device
         self.held += (self.held - held) * (trips - 1)
@@ -177,9 +189,11 @@ class _HostClock:
         """A list of tasks: its parts between tasks of the host's."""
         if self.mode != "op" and not _by_host(region):
             if region.tasks:
+                self.learn(region.tasks, times)
                 start = self.launch(region.tasks[0].name, times)
                 self.runs.append(Run(region.tasks, start))
                 self.device = start + self.static_cycles(region)
+                self.known.launched(region.tasks)
         else:
             for task in region.tasks:
                 self.task(task, float(task.cost), times)
@@ -199,9 +213,17 @@ class _HostClock:
             self.open = False
             return
         self.open = self.open and self.mode != "op"
+        self.learn((task,), times)
         start = self.launch(task.name, times)
         self.runs.append(Run((task,), start))
         self.device = start + cycles
+        self.known.launched((task,))
+
+    def learn(self, tasks: Sequence[Task], times: int) -> None:
+        """The host waits where it has to know what the device makes to launch one of the tasks."""
+        task = self.known.missing(tasks)
+        if task is not None:
+            self.wait(f"what '{task.name}' is launched with", times)
 
     def launch(self, name: str, times: int) -> float:
         """The device gets more to do; returns when it begins with that."""
@@ -221,6 +243,7 @@ class _HostClock:
 
     def wait(self, what: str, times: int) -> None:
         """The host waits until the device is done."""
+        self.known.unknown.clear()
         self.synchronisations += times
         end = max(self.now, self.device) + self.step
         self.bars.append(Bar("wait", f"wait for {what}", self.now, end))
@@ -232,7 +255,7 @@ class _HostClock:
 def _makes(plan: Plan, region: Loop, operand: Operand) -> bool:
     """Whether an iteration makes a value, and does not only hand on what it was given, or a constant."""
     bodies = list(walk(region.body))
-    tasks = [t for r in bodies for t in _tasks(r)]
+    tasks = [t for r in bodies for t in tasks_of(r)]
     moved = {t.outputs[0].value: t.inputs[0].value for t in tasks if t.kernel == "TensorMove" and t.inputs[0]}
     views = {a.value: a.source for a in plan.aliases}
 
@@ -247,14 +270,9 @@ def _makes(plan: Plan, region: Loop, operand: Operand) -> bool:
     return source(operand.value, views, moved) in {source(value, views) for value in made}
 
 
-def _tasks(region: Region) -> Sequence[Task]:
-    """The tasks of a region itself."""
-    return region.tasks if isinstance(region, Static) else (region.task,) if isinstance(region, Host) else ()
-
-
 def _stream(region: Region) -> int:
     """The first of the streams on which a region's tasks run: the others are joined to it at the end."""
-    return min((t.stream for r in walk((region,)) for t in _tasks(r)), default=0)
+    return min((t.stream for r in walk((region,)) for t in tasks_of(r)), default=0)
 
 
 def _name(region: Region) -> str:

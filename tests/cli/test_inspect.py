@@ -13,6 +13,7 @@ from atc_py.ops.index import INDEX
 from atc_py.report.numbers import seconds
 from tests.cli.helpers import FLOAT, MODELS, atc, codes, model, save, valid
 
+K = {"k": np.array([2])}
 FLAGS = ["--graph", "--memory", "--tasks", "--weights"]
 
 
@@ -35,6 +36,16 @@ def test_everything_at_once_fits_the_schema(om: Path, template: Path) -> None:
         assert sum(facts["op_histogram"].values()) == facts["tasks"]
         assert facts["graph"].startswith('graph "small_cnn"')
         assert {c["name"] for c in facts["constants"]} >= {"stem.weight", "fc.bias"}
+
+
+@pytest.mark.parametrize("length", [6, "n"])
+def test_workspaces_fit_the_schema(tmp_path: Path, length: int | str) -> None:
+    made = model([helper.make_node("TopK", ["x", "k"], ["v", "i"])], {"x": (FLOAT, [4, length])}, ["v", "i"], K)
+    path = tmp_path / "m.om"
+    assert atc("convert", save(made, tmp_path / "m.onnx"), "-o", path).exit_code == 0
+    facts = valid(atc("inspect", path, "--json", *FLAGS).stdout, "inspect")
+    [workspace] = [t["workspace"] for t in facts["task_list"] if t["workspace"]]
+    assert workspace["space"] == "arena" and workspace["bytes"] > 0
 
 
 def test_the_memory_map_agrees_with_the_tasks(om: Path) -> None:

@@ -52,6 +52,7 @@ def test_names_that_are_none(name: str) -> None:
         ({"flags": Flags(alias=True), "inputs": ""}, "alias"),
         ({"flags": {"elementwise": True}}, "flags"),
         ({"engine": "aicore"}, "engine"),
+        ({"engine": Engine.HCCL}, "engine HCCL is for collectives"),
     ],
 )
 def test_declarations_that_are_wrong(given: dict[str, object], word: str) -> None:

@@ -18,8 +18,8 @@ from atc_py.runtime.loader import load
 from tests.making import BOOL, FLOAT, INT64, body_attribute, graph, model, node, session
 
 
-def loaded_plan(proto: Any, **options: Any) -> tuple[Plan, Weights]:
-    loaded = load(om_bytes(compile_model(proto, Options(opt_level=0, **options))))
+def loaded_plan(proto: Any, opt_level: int = 0, **options: Any) -> tuple[Plan, Weights]:
+    loaded = load(om_bytes(compile_model(proto, Options(opt_level=opt_level, **options))))
     return loaded.plan, loaded.weights
 
 
@@ -95,6 +95,16 @@ def test_splats_take_one_element() -> None:
     if any(b.space is Space.WEIGHTS for b in plan.buffers):
         assert weights.made_nbytes <= 64
     assert run(plan, weights, np.ones((1000, 1000), np.float32))[0].sum() == 1e6
+
+
+def test_a_constant_without_bytes_does_not_hide_the_one_that_begins_there() -> None:
+    nodes = [node("Expand", ["c", "s"], ["e"]), node("MatMul", ["x", "e"], ["y"]), node("Identity", ["none"], ["z"])]
+    constants = {"c": np.float32(0.25), "s": np.array([100, 100]), "none": np.zeros(0, np.float32)}
+    plan, weights = loaded_plan(model(nodes, {"x": (FLOAT, [100, 100])}, ["y", "z"], constants), opt_level=2)
+    splat, none = (next(b for b in plan.buffers if b.space is Space.WEIGHTS and b.nbytes == n) for n in (4, 0))
+    assert splat.offset == none.offset and splat.id < none.id, "nothing would be hidden"
+    y, z = run(plan, weights, np.ones((100, 100), np.float32))
+    assert (y == 25).all() and z.shape == (0,)
 
 
 # -- loops ---------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from atc_py.ir.dims import Size, ceildiv, dmin, symbol
 from atc_py.ir.graph import Graph, Range
 from atc_py.ir.text import print_graph
 from atc_py.ir.types import DType, Format, Map, Optional, Sequence, Tensor, Type
+from atc_py.ir.validate import ENGINES
 from atc_py.plan.types import (
     Access,
     Alias,
@@ -159,7 +160,7 @@ def tasks(draw: Any, pool: list[Operand], n_constants: int) -> Task:
         stream=draw(COUNTS),
         waits=tuple(draw(st.lists(COUNTS, max_size=2))),
         records=tuple(draw(st.lists(COUNTS, max_size=2))),
-        engine=draw(NAMES),
+        engine=draw(st.sampled_from(ENGINES)),
         priority=draw(st.integers(-3, 3)),
         cost=draw(st.integers(0, 1 << 50)),
         origin=tuple(draw(st.lists(NAMES, max_size=2))),

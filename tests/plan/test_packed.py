@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,6 +84,20 @@ def test_round_trip(kind: type, draws: st.DataObject) -> None:
     back = decode(memoryview(data), blobs)
     assert_same(plan, back)
     assert table(back)[0] == data
+
+
+@pytest.mark.parametrize("engine", ["", "xx", "cube", "vector", "AICORE"])
+def test_engines_that_nobody_knows(engine: str) -> None:
+    """What times a plan asks nobody before."""
+    plan = parse_plan(REGIONS)
+    first = next(r for r in plan.regions if isinstance(r, Static))
+    tasks = (first.tasks[0], *(replace(t, engine=engine) for t in first.tasks[1:2]), *first.tasks[2:])
+    regions = tuple([Static(tasks) if r is first else r for r in plan.regions])
+    data, blobs = table(replace(plan, regions=regions))
+    with pytest.raises(AtcError) as caught:
+        decode(memoryview(data), blobs)
+    (problem,) = caught.value.problems
+    assert problem.code == "E30010" and problem.cause == f"tasks 1: engine '{engine}' is not known"
 
 
 def test_trailing_bytes_do_not_matter() -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from atc_py.errors import AtcError, Problem
 from atc_py.memory import bind
+from atc_py.ops import get
+from atc_py.ops.base import Infer
 from atc_py.plan.text import parse_plan
 from atc_py.plan.verify import LAWS, verify
 from tests.plan.test_packed import long_plan
@@ -87,6 +89,8 @@ CASES = [
     ("tables", "host 3 constant 0", "host 3 constant 5", "task 3 'cat': input 3 is constant 5 of 2"),
     ("tables", "at 64 index 1", "at 64 index 7", "buffer 2: holds constant 7, but there are 2"),
     ("tables", "initial %2 in 2", "initial %2 in 12", "%2: lies in buffer 12 of 9"),
+    ("tables", '"sig" @aicore', '"sig" @cube', "task 1 'sig': runs on 'cube', which is none of"),
+    ("tables", '"sig" @aicore', '"sig" @""', "task 1 'sig': runs on '', which is none of the engines"),
     ("aliases", "alias %6 = %5 + [0]", "alias %6 = %5 + [0]\n  alias %5 = %6 + [0]", "is a view of itself"),
     ("aliases", "alias %6 = %5 + [0]", "alias %6 = %5 + [0]\n  alias %6 = %4 + [0]", "is a view of %5 and of %4"),
     ("ids", "task 3 ", "task 2 ", "task 2 'cat': comes after task 2 'relu'"),
@@ -107,6 +111,7 @@ CASES = [
     ("bounds", "buffer 6 host [1] at 0", "buffer 6 arena [8] at 1024", "%9 has no bytes, but lies"),
     ("bounds", "buffer 7 dynamic [8*count]", "buffer 7 arena [512] at 1024", "%8 is known only at run time"),
     ("bounds", "write %4 in 4: float32[128]", "write %4 in 4 strides [0]: float32[128]", "share bytes, but are"),
+    ("bounds", "8 arena [256] at 1024 kept 0..0", "8 workspace [256] at 0", "'mm': the workspace lies in workspace"),
     ("bounds", "weights [4] at 64", "weights [4] at 0", "begins at weights +0, inside of buffer 2"),
     ("alignment", "buffer 4 arena [512] at 512", "buffer 4 arena [512] at 768", "+768, which is no multiple of 512"),
     ("alignment", "weights [4] at 64", "weights [4] at 36", "weights +36, which is no multiple of 64"),
@@ -189,6 +194,115 @@ def test_a_size_may_be_found_out_beside_other_tasks() -> None:
     assert needed != beside
     (found,) = problems(needed)
     assert found.code == "E31011" and "needs 'count', which task 4 'nz' finds out in the same list" in found.cause
+
+
+LAUNCHED = """\
+plan "t" streams 1 events 0 weights 0 arena 2048
+  buffer 0 input [16] at 0 index 0
+  buffer 1 input [4] at 0 index 1
+  buffer 2 output [16] at 0 index 0
+  buffer 3 arena [512] at 0
+  buffer 4 arena [512] at 512
+  buffer 5 arena [512] at 1024
+  input "x" %0 in 0: float32[4]
+  input "k" %1 in 1: int32[1]
+  output "y" %9 in 2: float32[4]
+  alias %3 = %2 + [0]
+  static {
+    task 0 Abs "abs" @aicore stream 0
+      input read %1 in 1: int32[1]
+      output write %2 in 3: int32[1]
+    task 1 Relu "relu" @aicore stream 0
+      input read %0 in 0: float32[4]
+      output write %4 in 4: float32[4]
+CUT    task 2 Expand "expand" @aicore stream 0
+      input read %4 in 4: float32[4]
+      input read SHAPE
+      output write %9 in 2: float32[4]
+  }
+"""
+"""Expand is launched with a shape."""
+
+
+@pytest.mark.parametrize("shape", ["%2 in 3: int32[1]", "%3 in 3: int32[1]"])
+def test_what_the_host_reads_to_launch_a_task_is_made_in_an_earlier_list(shape: str) -> None:
+    """Through a view too; what the host has got from the caller it knows."""
+    text = LAUNCHED.replace("SHAPE", shape)
+    (found,) = problems(text.replace("CUT", ""))
+    assert (found.code, found.place) == ("E31011", "task 2 'expand'")
+    value = shape[:2]
+    assert found.cause == f"is launched with the content of {value}, which task 0 'abs' makes in the same list of tasks"
+    assert problems(text.replace("CUT", "  }\n  static {\n")) == []
+    assert problems(LAUNCHED.replace("SHAPE", "%1 in 1: int32[1]").replace("CUT", "")) == []
+    assert problems(text.replace("CUT", "").replace('"expand" @aicore', '"expand" @host')) == []
+
+
+def test_parts_of_a_value_are_looked_at_by_their_bytes() -> None:
+    """Expand reads one half of %5, and the list makes the other one."""
+    views = "alias %2 = %5 + [0]\n  alias %3 = %5 + [4]"
+    other = """static {
+    task -1 Abs "half" @aicore stream 0
+      input read %1 in 1: int32[1]
+      output write %3 in 3 + [4]: int32[1]
+  }
+  static {"""
+    halves = LAUNCHED.replace("alias %3 = %2 + [0]", views).replace("static {", other)
+    assert problems(halves.replace("SHAPE", "%3 in 3 + [4]: int32[1]").replace("CUT", "")) == []
+    whole = problems(halves.replace("SHAPE", "%5 in 3: int32[2]").replace("CUT", ""))
+    assert [p.code for p in whole] == ["E31011"] and "'abs'" in whole[0].cause
+
+
+UNKNOWN = """\
+plan "t" streams 1 events 0 weights 0 arena 0
+  buffer 0 input [16] at 0 index 0
+  buffer 1 input [16] at 0 index 1
+  buffer 2 dynamic [1]
+  buffer 3 dynamic [1]
+  input "x" %0 in 0: float32[4]
+  input "s" %1 in 1: int64[2]
+  output "y" %3 in 3: float32[?]
+  static {
+    task 0 Reshape "shape" @aicore stream 0
+      input read %0 in 0: float32[4]
+      input read %1 in 1: int64[2]
+      output write %2 in 2: float32[?]
+CUT    task 1 Sigmoid "sig" @aicore stream 0
+      input read %2 in 2: float32[?]
+      output write %3 in 3: float32[?]
+  }
+"""
+
+
+def test_a_value_of_unknown_rank_is_made_in_an_earlier_list() -> None:
+    (found,) = problems(UNKNOWN.replace("CUT", ""))
+    assert (found.code, found.place) == ("E31011", "task 1 'sig'")
+    assert "takes %2, whose shape nobody knows before, which task 0 'shape' makes in the same list" in found.cause
+    assert problems(UNKNOWN.replace("CUT", "  }\n  static {\n")) == []
+
+
+def test_a_workspace_that_the_operator_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that is none of its operator's kind: the device would not bind it."""
+
+    def rule(n: Infer) -> int:
+        n.fail("a matrix is expected")
+        return 0
+
+    text = LAUNCHED.replace("SHAPE", "%1 in 1: int32[1]").replace("CUT", "")
+    op = get("Relu")
+    assert op is not None and problems(text) == []
+    monkeypatch.setattr(op, "workspace_fn", rule)
+    (found,) = problems(text)
+    assert (found.code, found.place) == ("E31006", "task 1 'relu'")
+    assert found.cause == "Relu cannot tell how many bytes of workspace it takes: a matrix is expected"
+    monkeypatch.setattr(op, "workspace_fn", lambda n: n.attrs["sorted"])
+    (found,) = problems(text)
+    assert "KeyError: 'sorted'" in found.cause
+    template = text.replace("  buffer 0", "  symbol N in [1, 8]\n  hint N = 4\n  buffer 0").replace(
+        "float32[4]", "float32[N]"
+    )
+    plan = parse_plan(template.replace("[16]", "[4*N]"))
+    binding = bind(plan, {"N": 4})
+    verify(plan, binding.offsets, binding.sizes, binding.env)  # another N may be one that it takes
 
 
 def test_every_law_is_tested() -> None:

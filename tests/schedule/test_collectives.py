@@ -200,6 +200,10 @@ def test_the_verifier_wants_them_in_order() -> None:
         prove(unordered)
     (found,) = [p for p in caught.value.problems if p.code == "E31019"]
     assert first.name in found.cause and second.name in found.place
+    renamed = replace(unordered, regions=(Static(tuple([replace(t, engine="aicore") for t in tasks])),))
+    with pytest.raises(AtcError) as caught:  # the operator is a collective, whatever engine the plan says
+        prove(renamed)
+    assert found in [replace(p) for p in caught.value.problems]
     assert any(stuck([tasks, tasks], seed) for seed in range(20))
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from onnx import ModelProto
 
 from atc_py import Options, Session, compile_model
 from atc_py.emit import om_bytes
 from atc_py.plan.types import Buffer, Host, If, Loop, Operand, Plan, Space, Static, Task, walk
-from tests.making import BOOL, FLOAT, INT64, body_attribute, graph, model, node
+from tests.making import BOOL, FLOAT, INT64, body_attribute, graph, info, model, node
 
 
 def plan_of(proto: ModelProto, level: int = 0) -> Plan:
@@ -278,6 +279,55 @@ def test_a_branch_that_returns_what_it_captures_copies_it() -> None:
     for value in (True, False):
         [y] = session.run(None, {"x": x, "c": np.array(value)})
         np.testing.assert_allclose(y, (np.sin(x) if value else np.exp(np.sin(x))).T, rtol=1e-5)
+
+
+RESHAPED = [node("Sin", ["x"], ["s"]), node("Reshape", ["s", "shape"], ["t"])]
+"""A value of a branch that is a view of another shape."""
+STACKED = graph([node("Concat", ["x", "x"], ["e"], axis=0)], {}, ["e"])
+
+
+def chosen(then: Any, name: str = "c") -> Any:
+    """The graph, or twice x below itself."""
+    branch = node("If", [name], [f"y_{name}"])
+    branch.attribute.append(body_attribute(then, "then_branch"))
+    branch.attribute.append(body_attribute(STACKED, "else_branch"))
+    return branch
+
+
+@pytest.mark.parametrize("shape", [[16, 32], [512], [8, 1, 64], [8, 64]])
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_view_leaves_a_branch_in_its_own_shape(shape: list[int], nested: bool) -> None:
+    then = graph(RESHAPED, {}, ["t"])
+    if nested:
+        then = graph([chosen(then, "d")], {}, ["y_d"])
+    proto = model([chosen(then)], {**X, "c": (BOOL, []), "d": (BOOL, [])}, ["y_c"], {"shape": np.array(shape)})
+    x = np.linspace(-1, 1, 512, dtype=np.float32).reshape(8, 64)
+    for level in (0, 2):
+        om = compile_model(proto, Options(opt_level=level))
+        copies = [t for t in om.plan.tasks() if t.kernel == "TensorMove"]
+        assert len(copies) == (shape != [8, 64]), "a view of the same shape is what it views"
+        session = Session(om_bytes(om))
+        [y] = session.run(None, {"x": x, "c": np.array(True), "d": np.array(True)})
+        np.testing.assert_allclose(y, np.sin(x).reshape(shape), rtol=1e-6)
+        [y] = session.run(None, {"x": x, "c": np.array(False), "d": np.array(True)})
+        assert y.shape == (16, 64)
+
+
+@pytest.mark.parametrize("then", [node("Neg", ["late"], ["t"]), node("Identity", ["late"], ["t"])])
+def test_what_is_declared_of_an_if_holds_of_branches_that_find_it_out(then: Any) -> None:
+    branch = node("If", ["c"], ["y"])
+    branch.attribute.append(body_attribute(graph([then], {}, ["t"]), "then_branch"))
+    other = [node("Sin", ["late"], ["s"]), node("Reshape", ["s", "shape"], ["e"])]
+    branch.attribute.append(body_attribute(graph(other, {}, ["e"]), "else_branch"))
+    nodes = [node("SplitToSequence", ["x"], ["q"], axis=0), node("ConcatFromSequence", ["q"], ["late"], axis=0), branch]
+    proto = model(nodes, {**X, "c": (BOOL, [])}, ["y"], {"shape": np.array([-1, 64])})
+    proto.graph.output[0].CopyFrom(info("y", (FLOAT, [8, 64])))
+    om = compile_model(proto)
+    assert om.plan.buffers[om.plan.outputs[0].buffer].space is Space.OUTPUT
+    x = np.linspace(-1, 1, 512, dtype=np.float32).reshape(8, 64)
+    for value in (True, False):
+        [y] = Session(om_bytes(om), debug_memory=True).run(None, {"x": x, "c": np.array(value)})
+        np.testing.assert_allclose(y, np.sin(x) if not value else -x if then.op_type == "Neg" else x, rtol=1e-6)
 
 
 # -- sizes that come at run time -----------------------------------------------------------------------------------

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, NodeProto
 
 from atc_py import Options, Session, compile_model
+from atc_py.compiler import prove
 from atc_py.emit import om_bytes
 from atc_py.errors import AtcError
+from atc_py.schedule.known import tasks_of
 from tests.making import BOOL, FLOAT, INT64, body_attribute, branching, graph, model, node, tensor
 
 from .branching import feeds_of, towers
@@ -138,6 +140,84 @@ def test_a_loop_that_counts_runs_as_often_as_it_is_told(trips: int) -> None:
     limits[0].CopyFrom(tensor("limit", np.float32(-1e9)))
     out = Session(om_bytes(compile_model(proto))).run(None, {"x": np.ones((8, 8), np.float32), "n": np.array(trips)})
     assert np.array_equal(out[0], np.full((8, 8), 8.0**trips, np.float32))
+
+
+# -- what the host has to know to launch a task ------------------------------------------------------------------
+
+
+def computed(*tail: NodeProto, size: Any) -> ModelProto:
+    """`k`, integers that the device makes of the input `s`, beside `r` of x; the last of the nodes gives y."""
+    nodes = [node("Relu", ["x"], ["r"]), node("Abs", ["s"], ["a"]), node("Cast", ["a"], ["f"], to=FLOAT)]
+    nodes += [node("Sqrt", ["f"], ["q"]), node("Cast", ["q"], ["k"], to=INT64), *tail]
+    return model(nodes, {"x": (FLOAT, [4, 6]), "s": (INT64, size)}, ["y"])
+
+
+TOP = computed(node("TopK", ["r", "k"], ["y", "i"]), size=[1])
+FORMED = computed(node("Reshape", ["r", "k"], ["z"]), node("Sigmoid", ["z"], ["p"]), node("Softmax", ["p"], ["y"]),
+                  size=["K"])  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [{}, {"single_stream": True}, {"opt_level": 0}, {"sink": "op"}])
+@pytest.mark.parametrize(("proto", "value"), [(TOP, [4]), (FORMED, [9, 64])])
+def test_such_a_task_begins_a_list(proto: ModelProto, value: list[int], options: dict[str, Any]) -> None:
+    om = compile_model(proto, Options(**options))
+    prove(om.plan)
+    lists = [[t.kernel for t in tasks_of(r)] for r in om.plan.regions]
+    firsts = ["TopK"] if proto is TOP else ["Reshape", "Sigmoid", "Softmax"]
+    assert [names[0] for names in lists[1:]] == firsts and "Relu" in lists[0]
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    (y,) = Session(om_bytes(om)).run(None, {"x": x, "s": np.array(value)})
+    assert y.shape == ((4, 2) if proto is TOP else (3, 8))
+
+
+def test_on_several_streams_such_a_task_begins_a_list_too() -> None:
+    nodes = [node("Abs", ["s"], ["a"]), node("Cast", ["a"], ["f"], to=FLOAT), node("Sqrt", ["f"], ["q"])]
+    nodes.append(node("Cast", ["q"], ["k"], to=INT64))
+    for tower in range(2):
+        ends = ["x", *(f"s{4 * tower + k}" for k in range(4))]
+        for k in range(4):
+            made = f"m{4 * tower + k}"
+            nodes.append(node("MatMul", [ends[k], f"w{tower}"], [made]))
+            nodes.append(node("Softmax", [made], [ends[k + 1]], axis=0))
+    nodes.append(node("TopK", ["s3", "k"], ["v", "i"]))
+    weights = {f"w{k}": np.eye(512, dtype=np.float32) * (k + 1) for k in range(2)}
+    om = compile_model(model(nodes, {"x": (FLOAT, [512, 512]), "s": (INT64, [1])}, ["v", "s7"], weights))
+    prove(om.plan)
+    assert om.plan.streams > 1
+    (its,) = [k for k, r in enumerate(om.plan.regions) if any(t.kernel == "TopK" for t in tasks_of(r))]
+    assert its and tasks_of(om.plan.regions[0])
+
+
+def test_the_host_waits_for_what_it_has_to_know() -> None:
+    assert figures(TOP, "graph")[:2] == (2, 3), "k, the size of the result, the result"
+    assert figures(FORMED, "graph")[:2] == (4, 4), "k, the shapes of z and p, the result"
+    tasks = len(list(compile_model(TOP, Options(sink="op", **OPTIONS)).plan.tasks()))
+    assert figures(TOP, "op")[:2] == (tasks, 3)
+    given = model([node("Relu", ["x"], ["r"]), node("Expand", ["r", "s"], ["y"])],
+                  {"x": (FLOAT, [4, 6]), "s": (INT64, [2])}, ["y"])  # fmt: skip
+    assert figures(given, "graph")[1] < 3, "what the caller gives it knows"
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_loop_whose_tasks_are_launched_with_what_it_makes(made: bool) -> None:
+    """The host runs it, and waits for what an iteration makes; the number of the iteration it knows."""
+    following = [node("Div", ["a", "a"], ["d"]), node("Cast", ["d"], ["e"], to=INT64)]
+    following += [node("ReduceMax", ["e"], ["m"], keepdims=1)]
+    start = ["k"] if made else ["j"]
+    nodes = [node("Reshape", ["i", "one"], ["j"]), node("Slice", ["x", *start, "end"], ["p"])]
+    nodes += [node("ReduceSum", ["p"], ["s"], keepdims=0), node("Add", ["a", "s"], ["b"]), *(following if made else [])]
+    nodes += [node("Identity", ["c"], ["again"])]
+    inputs: dict[str, Any] = {"i": (INT64, []), "c": (BOOL, []), "a": (FLOAT, [4])}
+    inputs |= {"k": (INT64, [1])} if made else {}
+    body = graph(nodes, inputs, ["again", "b", *(["m"] if made else [])], name="body")
+    loop = node("Loop", ["n", "", "x", *(["first"] if made else [])], ["y", *(["z"] if made else [])])
+    loop.attribute.append(body_attribute(body, "body"))
+    constants = {"n": np.array(3), "first": np.array([0]), "one": np.array([1]), "end": np.array([4])}
+    proto = model([loop], {"x": (FLOAT, [4])}, ["y"], constants)
+    launches, waits, _ = figures(proto, "graph")
+    assert launches >= 3 and waits >= 4
+    (y,) = Session(om_bytes(compile_model(proto))).run(None, {"x": np.ones(4, np.float32)})
+    assert y.tolist() == ([11.0] * 4 if made else [10.0] * 4)
 
 
 def test_what_the_host_does_costs_time() -> None:

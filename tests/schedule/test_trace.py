@@ -108,6 +108,40 @@ def test_a_loop_is_drawn_over_its_whole_time(sink: str) -> None:
     assert not [bar for bar in spans(profiled(counting(1), sink))[STREAMS, 0] if bar[2].startswith("…")]
 
 
+def image_and_loop(trips: int) -> ModelProto:
+    """A convolution whose result leaves, then a loop of two independent products."""
+    body = graph(
+        [
+            node("MatMul", ["a", "w"], ["p"]),
+            node("MatMul", ["a", "v"], ["q"]),
+            node("Add", ["p", "q"], ["b"]),
+            node("Identity", ["c"], ["again"]),
+        ],
+        {"i": (INT64, []), "c": (BOOL, []), "a": (FLOAT, [256, 256])},
+        ["again", "b"],
+    )
+    loop = node("Loop", ["n", "", "z"], ["l"])
+    loop.attribute.append(body_attribute(body))
+    square = np.ones((256, 256), np.float32)
+    weights = {"n": np.array(trips), "w": square, "v": 2 * square, "k": np.ones((4, 3, 3, 3), np.float32)}
+    inputs = {"x": (FLOAT, [1, 3, 16, 16]), "z": (FLOAT, [256, 256])}
+    return model([node("Conv", ["x", "k"], ["y"]), loop], inputs, ["y", "l"], weights)
+
+
+@pytest.mark.parametrize("sink", SINKS)
+@pytest.mark.parametrize("single", [True, False])
+def test_a_result_is_converted_once_where_a_loop_comes_last(single: bool, sink: str) -> None:
+    found = {n: profiled(image_and_loop(n), sink, opt_level=0, single_stream=single) for n in (2, 3, 40)}
+    for one in found.values():
+        check(one)
+        assert [r.times for r in one.rows if r.name.startswith("convert")] == [1, 1], "of x and of y"
+    trip = found[3].latency - found[2].latency
+    assert found[40].latency - found[3].latency == pytest.approx(37 * trip, rel=1e-3)
+    if single and sink != "op":
+        tasks = sum(r.duration for r in found[40].rows if r.times == 40)
+        assert trip == pytest.approx(tasks, abs=ROUNDING), "nothing else is done once a trip"
+
+
 def test_each_launch_and_each_wait_has_a_bar() -> None:
     found = profiled(MODELS / "corpus/moe_nonzero.onnx", "graph")
     kinds = Counter(bar.kind for bar in found.handing.bars)
