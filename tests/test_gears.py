@@ -238,6 +238,7 @@ def test_outputs_that_are_views_copies_and_constants() -> None:
         {"x": (FLOAT, ["n", 3, 4])},
         ["flat", "same", "fixed", "shape"],
         {"c": np.array([1, 2], np.float32)},
+        opset=18,
     )
     om = compile_model(proto, Options(dynamic_batch_size=(2, 3)))
     for batch in (2, 3):
