@@ -422,7 +422,7 @@ LAWS: tuple[Law, ...] = (
     Law("E31008", "lifetimes", "an arena buffer is kept while a task uses it", _lifetimes, _REPORT),
     Law("E31009", "weights", "a weights buffer holds its constant, in the file or behind it", _weights, _REPORT),
     Law("E31010", "events", "a wait is for one record, which comes before it for certain", _events),
-    Law("E31011", "binds", "a symbol is bound once, and needed in later lists of tasks only", _binds, _REPORT),
+    Law("E31011", "binds", "a symbol is bound once; what a launch needs comes of earlier lists", _binds, _REPORT),
     Law("E31012", "control", "branches do something, carried values keep shapes, gears stand alone", _control, _REPORT),
     Law("E31013", "read-only", "nothing writes to inputs and weights", _flow("read-only"), _REPORT),
     Law("E31014", "reads", "each read sees the bytes of the value that it names", _flow("reads"), _REPORT),
